@@ -1,0 +1,52 @@
+# `make help` lists the targets. Every target sets up .venv first when it is missing or out of date.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# One OpenMP thread per process: two processes that oversubscribe the cores slow each other down 50x.
+export OMP_NUM_THREADS ?= 1
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-slow check lint types imports format bench clean
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## make .venv with everything for all suites
+
+$(STAMP): setup.cfg constraints.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+	@touch $@
+
+test: $(STAMP)  ## run the tests (under 10 minutes on 2 cores)
+	$(PYTEST)
+
+test-slow: $(STAMP)  ## run the longer proofs too
+	$(PYTEST) -m "slow or not slow"
+
+check: lint types imports test  ## what continuous integration runs
+
+lint: $(STAMP)  ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict on e3b_gym
+	$(BIN)/mypy
+
+imports: $(STAMP)  ## import-linter: the arrows of the architecture
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## the elliptical kernel against its peers, one thread
+	$(BIN)/python -m benchmarks.elliptical
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

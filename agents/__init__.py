@@ -1,0 +1,1 @@
+"""Agents: Stable-Baselines-style learners for exploration bonuses."""

@@ -1,0 +1,1 @@
+"""Ratio benchmarks; run them as `python -m benchmarks.<name>`."""

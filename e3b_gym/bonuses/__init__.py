@@ -1,0 +1,1 @@
+"""Exploration bonuses as compositions of small terms."""

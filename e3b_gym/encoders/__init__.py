@@ -1,0 +1,1 @@
+"""Networks that embed observations, and the dynamics heads that train them."""

@@ -1,0 +1,1 @@
+"""Environments by id; each suite is imported only when asked for."""

@@ -1,0 +1,1 @@
+"""Per-environment bonus memory: explicit state, cleared where an episode starts."""

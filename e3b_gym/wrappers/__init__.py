@@ -1,0 +1,1 @@
+"""Reward wrappers for Stable-Baselines3 and Gymnasium."""

@@ -1,0 +1,1 @@
+"""Commands: train, evaluate, watch, report, reproduce."""
