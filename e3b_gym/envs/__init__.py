@@ -1,1 +1,150 @@
-"""Environments by id; each suite is imported only when asked for."""
+"""Environments by id: `make` for one, `make_vec` for a batch. Simulators are imported only when asked for.
+
+All suites keep the same promises, which `tests/envs/test_contract.py` checks for each of them:
+    seeds       `reset(seed=s)` fixes this episode and all that follow it, in any instance and any process
+    endings     `terminated` for success and death, `truncated` for the time limit, never both;
+                `info["is_success"]` at the end of an episode, where the suite can tell
+    last sight  in a batch, `info["final_obs"][i]` is the true last observation of the episode that ended
+                (reset in the same step; Gymnasium's SAME_STEP)
+    ownership   observations belong to the caller and are never written to again
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import partial
+from typing import Any, Literal
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+
+from e3b_gym.envs.noise import Clock, NoisyObservation, NoisyVectorObservation
+from e3b_gym.envs.registry import SuiteNotInstalledError, UnknownEnvironmentError, suite_of, unknown
+
+__all__ = [
+    "NoisyObservation",
+    "NoisyVectorObservation",
+    "SuiteNotInstalledError",
+    "UnknownEnvironmentError",
+    "make",
+    "make_vec",
+]
+
+
+def make(id: str, *, clock: Clock = False, noise: int = 0, **options: Any) -> gymnasium.Env[Any, Any]:
+    """One environment.
+
+    Args:
+        id: An id of this library (`python -m e3b_gym.envs` lists them) or any other id that Gymnasium knows,
+            `module:id` included.
+        clock: Adds an uncontrollable step counter to the observation: True for 10 bits, a number for that
+            many bits, "scalar" for the count itself.
+        noise: Adds this many fair random bits, drawn anew at every step.
+        **options: Options of the suite (docs/environments.md), or of the environment's own constructor.
+
+    Raises:
+        UnknownEnvironmentError: Nobody knows the id; the message names the closest ones.
+        SuiteNotInstalledError: The simulator is missing; the message holds the pip command.
+    """
+    if _suite_adds_noise(id, clock):
+        return _make_plain(id, clock=clock, noise=noise, **options)
+    env = _make_plain(id, **options)
+    return NoisyObservation(env, clock, noise) if clock or noise else env
+
+
+def make_vec(
+    id: str,
+    num_envs: int,
+    seed: int | None = None,
+    kind: Literal["inline", "process"] = "inline",
+    *,
+    clock: Clock = False,
+    noise: int = 0,
+    start_method: str | None = None,
+    **options: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """A batch of environments that reset in the step that ends an episode (Gymnasium's SAME_STEP).
+
+    Args:
+        id: As for `make`; so are `clock`, `noise` and `options`.
+        num_envs: How many.
+        seed: Used by the first `reset` that brings none: environment i gets `seed + i`.
+        kind: "inline" steps all in this process, in the suite's own batch loop where it has one; "process"
+            gives each environment a process, with observations in shared memory.
+        start_method: How processes start ("fork", "forkserver", "spawn"); None chooses the safe one.
+    """
+    if kind not in ("inline", "process"):
+        raise ValueError(f"kind must be 'inline' or 'process', got {kind!r}")
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    if kind == "inline":
+        envs = _make_inline(id, num_envs, clock, noise, options)
+    else:
+        envs = AsyncVectorEnv(
+            [partial(make, id, clock=clock, noise=noise, **options)] * num_envs,
+            context=start_method or _safe_start_method(),
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
+    return envs if seed is None else _FirstSeed(envs, seed)
+
+
+def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
+    """An environment as its suite makes it, or as Gymnasium does for ids that no suite lists."""
+    suite = suite_of(id)
+    if suite is not None and suite.serves(id):
+        env: gymnasium.Env[Any, Any] = suite.load().make(id, **options)
+        return env
+    if suite is not None and suite.registers is not None:
+        suite.require_simulator()
+        importlib.import_module(suite.registers)
+    try:
+        return gymnasium.make(id, **options)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+        raise unknown(id) from error
+
+
+def _make_inline(
+    id: str, num_envs: int, clock: Clock, noise: int, options: dict[str, Any]
+) -> VectorEnv[Any, Any, Any]:
+    suite = suite_of(id)
+    if suite is None or not suite.serves(id) or not hasattr(suite.load(), "make_vec"):
+        single = partial(make, id, clock=clock, noise=noise, **options)
+        return SyncVectorEnv([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    make_batch = suite.load().make_vec
+    if _suite_adds_noise(id, clock):
+        batch: VectorEnv[Any, Any, Any] = make_batch(id, num_envs, clock=clock, noise=noise, **options)
+        return batch
+    batch = make_batch(id, num_envs, **options)
+    return NoisyVectorObservation(batch, clock, noise) if clock or noise else batch
+
+
+def _suite_adds_noise(id: str, clock: Clock) -> bool:
+    suite = suite_of(id)
+    return suite is not None and suite.adds_noise and isinstance(clock, bool)
+
+
+def _safe_start_method() -> str:
+    """fork on Linux (8 workers in 0.1-0.5 s; forkserver and spawn import everything again, 15-35 s) unless
+    this process holds a CUDA context, which a fork would break; spawn elsewhere, where fork is unsafe or
+    absent."""
+    if not sys.platform.startswith("linux"):
+        return "spawn"
+    torch = sys.modules.get("torch")
+    return "forkserver" if torch is not None and torch.cuda.is_initialized() else "fork"
+
+
+class _FirstSeed(VectorWrapper):
+    """Gives `seed` to the first reset that brings none; later resets continue the random streams."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
+        super().__init__(env)
+        self._seed: int | None = int(seed)
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if seed is None:
+            seed = self._seed
+        self._seed = None
+        return self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # lists are fine, too

@@ -1,0 +1,143 @@
+"""MiniGrid (Chevalier-Boisvert et al. 2023): the ids of the paper and of RIDE, AGAC and NovelD, which it
+builds on.
+
+Observation: Dict of `image` [7, 7, 3] uint8 (object, colour, state of the cells before the agent) and
+`direction` (Discrete(4)). Differs from stock MiniGrid: `mission`, a text that is constant in these tasks, is
+left out; `terminated` wins where goal and time limit meet, and `info["is_success"]` says whether the goal was
+reached; the MultiRoom ids that RIDE and AGAC used and MiniGrid does not register are here.
+`MultiRoom-N4-S5-v0` has six rooms, as it always had upstream; `-v1` has four.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from e3b_gym.envs.registry import Task, unknown
+
+ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
+
+# id without prefix and version -> rooms, largest room; MiniGrid registers none of them.
+MISSING = {
+    "MultiRoom-N6-S4": (6, 4),
+    "MultiRoom-N7-S4": (7, 4),
+    "MultiRoom-N7-S8": (7, 8),
+    "MultiRoom-N10-S4": (10, 4),
+    "MultiRoom-N10-S6": (10, 6),
+    "MultiRoom-N10-S10": (10, 10),
+    "MultiRoom-N12-S10": (12, 10),
+}
+
+
+def _tasks() -> dict[str, Task]:
+    """The time limits are MiniGrid's own: 20 steps a room, 30 room_size^2, 144 a visited room, 10 size^2."""
+    tasks: dict[str, Task] = {}
+
+    def add(name: str, kind: str, max_steps: int, source: str, version: int = 0) -> None:
+        tasks[f"MiniGrid-{name}-v{version}"] = Task(kind, ACTIONS, max_steps, source)
+
+    add("MultiRoom-N2-S4", "rooms", 40, "MiniGrid")
+    add("MultiRoom-N4-S5", "rooms", 120, "MiniGrid; six rooms, kept as upstream")
+    add("MultiRoom-N4-S5", "rooms", 80, "MiniGrid; four rooms", version=1)
+    add("MultiRoom-N6", "rooms", 120, "NovelD; MiniGrid")
+    for name, (rooms, _) in MISSING.items():
+        add(name, "rooms", 20 * rooms, "RIDE, AGAC, NovelD; MiniGrid's MultiRoomEnv")
+    for size, rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)):
+        add(f"KeyCorridorS{size}R{rows}", "keys", 30 * size**2, "RIDE, AGAC, NovelD; MiniGrid")
+    mazes = {"1Dl": 2, "1Dlh": 2, "1Dlhb": 2, "2Dl": 4, "2Dlh": 4, "2Dlhb": 4, "1Q": 5, "2Q": 11, "Full": 25}
+    for name, visited in mazes.items():
+        add(f"ObstructedMaze-{name}", "keys", 144 * visited, "RIDE, AGAC, NovelD; MiniGrid")
+    for name in ("2Dlhb", "1Q", "2Q", "Full"):
+        source = "MiniGrid; -v0 with unreachable keys mended"
+        add(f"ObstructedMaze-{name}", "keys", 144 * mazes[name], source, version=1)
+    for size in (5, 6, 8, 16):
+        add(f"DoorKey-{size}x{size}", "keys", 10 * size**2, "MiniGrid")
+    return tasks
+
+
+TASKS = _tasks()
+
+
+def make(
+    id: str, *, image_only: bool = False, position: bool = False, mission: bool = False, **options: Any
+) -> gymnasium.Env[Any, Any]:
+    """A MiniGrid environment.
+
+    Args:
+        id: Any id that MiniGrid registers, or one of `TASKS`.
+        image_only: The observation is the image itself, not a Dict.
+        position: Adds `position`, the agent's (x, y) on the map, which `-position` counts need.
+        mission: Keeps the mission text, for tasks in which it varies (Fetch, GoToDoor, ...).
+        **options: Passed to MiniGrid: `render_mode`, `max_steps`, `agent_view_size`, `tile_size`, ...
+    """
+    import minigrid  # noqa: F401  # registers its ids
+
+    _register_missing()
+    if id not in gymnasium.registry:
+        raise unknown(id)
+    # By spec, for by id Gymnasium warns that -v0 is out of date, and without the passive checker, which warns
+    # about the text space that is dropped here and costs time at every step.
+    stock = gymnasium.make(gymnasium.registry[id], disable_env_checker=True, **options)
+    return GridView(stock, image_only=image_only, position=position, mission=mission)
+
+
+def _register_missing() -> None:
+    for name, (rooms, size) in MISSING.items():
+        if f"MiniGrid-{name}-v0" not in gymnasium.registry:
+            gymnasium.register(
+                f"MiniGrid-{name}-v0",
+                entry_point="minigrid.envs:MultiRoomEnv",
+                kwargs={"minNumRooms": rooms, "maxNumRooms": rooms, "maxRoomSize": size},
+            )
+
+
+class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
+    """Chooses what is seen of a MiniGrid environment, and says how an episode ended."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        image_only: bool = False,
+        position: bool = False,
+        mission: bool = False,
+    ) -> None:
+        if image_only and (position or mission):
+            raise ValueError("image_only leaves no room for position or mission; choose one")
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self, image_only=image_only, position=position, mission=mission
+        )
+        super().__init__(env)
+        if not isinstance(env.observation_space, spaces.Dict):
+            raise ValueError(f"expected MiniGrid's Dict observation, got {env.observation_space}")
+        stock = env.observation_space
+        self._image_only = image_only
+        self._position = position
+        self._kept = ("image", "direction", "mission") if mission else ("image", "direction")
+        parts: dict[str, spaces.Space[Any]] = {name: stock[name] for name in self._kept}
+        if position:
+            width, height = env.get_wrapper_attr("width"), env.get_wrapper_attr("height")
+            parts["position"] = spaces.MultiDiscrete([width, height])
+        self.observation_space = parts["image"] if image_only else spaces.Dict(parts)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._view(observation), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            info["is_success"] = bool(terminated and float(reward) > 0)
+        return self._view(observation), float(reward), terminated, truncated and not terminated, info
+
+    def _view(self, observation: dict[str, Any]) -> Any:
+        if self._image_only:
+            return observation["image"]
+        view = {name: observation[name] for name in self._kept}
+        if self._position:
+            view["position"] = np.array(self.env.unwrapped.agent_pos, np.int64)  # type: ignore[attr-defined]
+        return view
