@@ -1,0 +1,230 @@
+"""An encoder phi for any Gymnasium observation space, and the check that admits your own.
+
+phi(s) = W3 relu(W2 relu(W1 [leaf features]))    (one hidden layer less where convolutions came first)
+
+Every leaf of the observation tree becomes flat features, these are concatenated, and an MLP with a linear last layer maps
+them to `dim` numbers (Henaff et al. 2022 end phi in a linear layer for VizDoom, in a ReLU for MiniHack; ours is linear
+everywhere, so that embeddings can point in any direction of the ellipse).
+
+| leaf | features |
+|---|---|
+| Box, half range <= 1000 | scaled by its bounds to [-1, 1], element by element |
+| Box, unbounded or wider | symlog(x) = sign(x) log(1 + abs(x)) |
+| Box, rank 3 (or 4: frames stacked in front) | convolutions; channels first or last is read off the shape; scaled to [0, 1], uint8 by 255 |
+| Box, rank 2 | integers, or bounded floats with both sides >= 16: a picture with one channel; else a vector |
+| Box of integers, rank 2 to 4, other than uint8 0..255 with a side >= 32 | a board of symbols: a table of embeddings per channel (values outside the bounds are clamped), then convolutions. Dividing MiniGrid's 0..10 by 255 would hide everything |
+| Box thinner than 3, rank 1, rank > 4 | a vector, as in the first two rows |
+| Discrete, MultiDiscrete | one-hot up to 1,024 values in total, embeddings up to 65,536, beyond that binary digits |
+| MultiBinary | a Box from 0 to 1 |
+| Dict, Tuple | their leaves, side by side |
+
+There are no running statistics: an embedding is a pure function of the observation and the weights.
+"""  # noqa: E501 (a table row is one line)
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from e3b_gym.encoders.leaves import Grid, UnsupportedSpaceError, make_leaf
+from e3b_gym.unroll import Tree, tree_leaves, tree_map
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_REMEDY = (
+    "drop it with gymnasium.wrappers.FilterObservation, turn it into numbers with "
+    "gymnasium.wrappers.TransformObservation, or pass your own encoder if its samples are numeric arrays"
+)
+
+
+class Encoder(nn.Module):
+    """Maps an observation tree, each leaf [rows, *leaf_shape], to embeddings [rows, dim] in float32."""
+
+    dim: int
+
+    def forward(self, obs: Tree) -> Tensor:
+        raise NotImplementedError
+
+
+class SpaceEncoder(Encoder):
+    """The default encoder of an observation space; see the table above. Build it with `make_encoder`."""
+
+    def __init__(self, observation_space: spaces.Space[Any], dim: int, hidden: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.places: list[tuple[Path, tuple[int, ...]]] = []
+        leaves = []
+        for path, space in leaf_spaces(observation_space):
+            leaf = make_leaf(space)
+            if leaf is None or space.shape is None:
+                raise UnsupportedSpaceError(path_name("observation_space", path), space, _REMEDY)
+            if leaf.width:
+                self.places.append((path, space.shape))
+                leaves.append(leaf)
+        if not leaves:
+            raise UnsupportedSpaceError(
+                "observation_space", observation_space, "it holds no numbers to embed"
+            )
+        self.leaves = nn.ModuleList(leaves)
+        convolved = any(isinstance(leaf, Grid) for leaf in leaves)
+        sizes = [sum(leaf.width for leaf in leaves)] + [hidden] * (1 if convolved else 2)
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.trunk = nn.Sequential(*layers, nn.Linear(sizes[-1], dim))
+
+    def forward(self, obs: Tree) -> Tensor:
+        features = []
+        for (path, shape), leaf in zip(self.places, self.leaves, strict=True):
+            x: Any = obs
+            for key in path:
+                x = x[key]
+            if x.shape[1:] != shape:
+                where, want, got = path_name("observation", path), ["rows", *shape], list(x.shape)
+                raise ValueError(
+                    f"{where} must have shape {want}, got {got}; pass the batch the space describes"
+                )
+            features.append(leaf(x))
+        flat = features[0] if len(features) == 1 else torch.cat(features, 1)  # [rows, features]
+        return self.trunk(flat)  # type: ignore[no-any-return]
+
+
+class ModuleEncoder(Encoder):
+    """A user's module behind the `Encoder` interface; build it with `as_encoder`."""
+
+    def __init__(self, module: nn.Module, dim: int) -> None:
+        super().__init__()
+        self.module = module
+        self.dim = dim
+
+    def forward(self, obs: Tree) -> Tensor:
+        return self.module(obs).float()  # type: ignore[no-any-return]
+
+
+def make_encoder(
+    observation_space: spaces.Space[Any], dim: int = 256, *, hidden: int = 256, seed: int | None = None
+) -> Encoder:
+    """Builds an encoder for any observation space made of the kinds in the table above.
+
+    Args:
+        dim: Length of the embedding.
+        hidden: Units of each hidden layer behind the leaves.
+        seed: With a seed the weights depend on it alone and torch's global generator is left as it was;
+            without one they are drawn from the global generator, like those of any module.
+
+    Raises:
+        UnsupportedSpaceError: Names the part of the space that cannot be embedded.
+    """
+    if dim < 1 or hidden < 1:
+        raise ValueError(f"dim and hidden must be at least 1, got dim={dim} and hidden={hidden}")
+    with seeded_init(seed):
+        return SpaceEncoder(observation_space, dim, hidden)
+
+
+def as_encoder(module: nn.Module, observation_space: spaces.Space[Any]) -> Encoder:
+    """Admits a user's module as encoder: embeds two sampled observations, checks the answer, finds `dim`.
+
+    The module gets what the environment gives (a tree of uint8, int64, float32 ... tensors, each
+    [rows, *leaf_shape]) and returns floats [rows, dim]. The trial runs in evaluation mode, so normalisation
+    statistics stay untouched.
+    """
+    weight = next(module.parameters(), None)
+    batch = sample_rows(observation_space, 2, seed=0)
+    if weight is not None:
+        batch = tree_map(lambda leaf: leaf.to(weight.device), batch)
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            phi = module(batch)
+    except Exception as error:
+        raise ValueError(
+            f"the encoder {type(module).__name__} failed on two observations ({_describe(batch)}): "
+            f"{type(error).__name__}: {error}; "
+            "it gets the observations batched, unscaled and in the environment's dtype"
+        ) from error
+    finally:
+        for part, mode in training.items():
+            part.training = mode
+    _check_embedding(type(module).__name__, phi)
+    if isinstance(module, Encoder):
+        return module
+    return ModuleEncoder(module, int(phi.shape[1]))
+
+
+def _describe(tree: Tree) -> str:
+    return ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in tree_leaves(tree))
+
+
+def _check_embedding(name: str, phi: object) -> None:
+    wanted = f"the encoder {name} must return a float tensor [rows, dim]; for two observations it returned"
+    if not isinstance(phi, Tensor):
+        raise ValueError(f"{wanted} {type(phi).__name__}; return the embedding alone")
+    if phi.ndim != 2:
+        raise ValueError(
+            f"{wanted} shape {list(phi.shape)}; flatten everything behind the rows, e.g. with nn.Flatten()"
+        )
+    if phi.shape[0] != 2 or phi.shape[1] < 1:
+        raise ValueError(
+            f"{wanted} shape {list(phi.shape)}; keep the first dimension, one row per observation"
+        )
+    if not phi.is_floating_point():
+        raise ValueError(f"{wanted} dtype {phi.dtype}; a trainable embedding is a float")
+    if not bool(phi.isfinite().all()):
+        raise ValueError(
+            f"{wanted} NaN or infinity; scale the observations inside the module (symlog, bounds, 1/255)"
+        )
+
+
+def sample_rows(space: spaces.Space[Any], rows: int, seed: int) -> Tree:
+    """A batch tree of samples, each leaf [rows, *leaf_shape]; the space's own generator is not advanced."""
+    space = copy.deepcopy(space)
+    space.seed(seed)
+    samples = [space.sample() for _ in range(rows)]
+
+    def stack(part: spaces.Space[Any], values: list[Any], path: Path) -> Tree:
+        if isinstance(part, spaces.Dict):
+            return {
+                key: stack(sub, [v[key] for v in values], (*path, key)) for key, sub in part.spaces.items()
+            }
+        if isinstance(part, spaces.Tuple):
+            return tuple(stack(sub, [v[i] for v in values], (*path, i)) for i, sub in enumerate(part.spaces))
+        if part.shape is None or part.dtype is None or part.dtype.kind not in "biuf":
+            raise UnsupportedSpaceError(path_name("observation_space", path), part, _REMEDY)
+        return torch.from_numpy(np.asarray(values, dtype=part.dtype).reshape(rows, *part.shape))
+
+    return stack(space, samples, ())
+
+
+def leaf_spaces(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
+    """The parts of nested Dict and Tuple spaces with the keys that lead to them."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from leaf_spaces(part, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from leaf_spaces(part, (*path, index))
+    else:
+        yield path, space
+
+
+def path_name(root: str, path: Path) -> str:
+    """The path as one writes it in Python, e.g. `observation_space["camera"][0]`."""
+    return root + "".join(f'["{key}"]' if isinstance(key, str) else f"[{key}]" for key in path)
+
+
+@contextmanager
+def seeded_init(seed: int | None) -> Iterator[None]:
+    """Inside, torch's CPU generator starts at `seed`; afterwards it is as it was. None changes nothing."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

@@ -1,0 +1,248 @@
+"""One small network per leaf of an observation space: numbers, symbols and grids become flat float features.
+
+`generic.py` has the table of what becomes of each kind of leaf. Nothing here keeps running statistics, so a
+state embedded twice with the same weights gives the same vector.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+WIDEST_LINEAR_HALF_RANGE = 1000.0  # bounds further apart say too little about typical values: symlog instead
+LARGEST_ONE_HOT = 1024  # entries of one leaf; beyond this a table of embeddings is cheaper
+LARGEST_TABLE = 2**16  # entries of one leaf; beyond this the binary digits of each value
+SYMBOL_WIDTH = 16
+SMALLEST_PICTURE = 32  # uint8 grids with a shorter long side hold symbols (MiniGrid), not light
+SMALLEST_FLOAT_MATRIX = 16  # a float matrix with a shorter side is a table of numbers, not a picture
+LARGEST_MAP = 10  # a convolution stack shrinks each side to at most this before flattening
+
+
+class UnsupportedSpaceError(ValueError):
+    """A space with a part that has no fixed-size numeric form."""
+
+    def __init__(self, path: str, space: object, remedy: str) -> None:
+        super().__init__(f"{path} is {space}, which is not supported; {remedy}")
+
+
+class Scale(nn.Module):
+    """Numbers to order one: linear where the bounds are usable, symlog(x) = sign(x) log(1 + |x|) elsewhere.
+
+    Maps [low, high] to [-1, 1], or to [0, 1] with `from_zero` (black stays 0), for any leading dimensions.
+    """
+
+    middle: Tensor
+    gain: Tensor
+    linear: Tensor
+
+    def __init__(self, low: NDArray[Any], high: NDArray[Any], from_zero: bool = False) -> None:
+        super().__init__()
+        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        if low.size and (low == low.flat[0]).all() and (high == high.flat[0]).all():
+            low, high = low.flat[0], high.flat[0]  # one pair of bounds for all: scalars broadcast faster
+        with np.errstate(invalid="ignore"):
+            half = np.asarray(high / 2 - low / 2)
+            linear = half <= WIDEST_LINEAR_HALF_RANGE
+            middle = np.where(linear, low if from_zero else low + half, 0.0)
+        span = np.where(linear & (half > 0), 2 * half if from_zero else half, 1.0)
+        self.all_linear, self.none_linear = bool(linear.all()), not linear.any()
+        # The bounds come from the space, so they are rebuilt with it and stay out of checkpoints.
+        self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32), persistent=False)
+        self.register_buffer("gain", torch.tensor(1 / span, dtype=torch.float32), persistent=False)
+        self.register_buffer("linear", torch.tensor(linear), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float64:  # float64 stays until the end: it may hold values that overflow float32
+            x = x.float()
+        if self.none_linear:
+            return (x.sign() * x.abs().log1p()).float()
+        straight = (x - self.middle) * self.gain
+        if self.all_linear:
+            return straight.float()
+        return torch.where(self.linear, straight, x.sign() * x.abs().log1p()).float()
+
+
+class Numbers(nn.Module):
+    """[rows, *shape] -> [rows, size], scaled."""
+
+    def __init__(self, low: NDArray[Any], high: NDArray[Any]) -> None:
+        super().__init__()
+        self.scale = Scale(low, high)
+        self.width = int(np.prod(low.shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.scale(x)
+        return scaled.reshape(x.shape[0], self.width)
+
+
+class OneHot(nn.Module):
+    """[..., k], `sizes[i]` values from `starts[i]` -> [..., sum(sizes)]; foreign values give zeros."""
+
+    component: Tensor
+    value: Tensor
+
+    def __init__(self, sizes: Sequence[int], starts: Sequence[int]) -> None:
+        super().__init__()
+        self.width = sum(sizes)
+        component = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        value = torch.cat([torch.arange(n) + start for n, start in zip(sizes, starts, strict=True)])
+        self.single = len(sizes) == 1
+        self.register_buffer("component", component, persistent=False)
+        self.register_buffer("value", value, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # A lone symbol broadcasts against its values; several are each repeated once per value.
+        return ((x if self.single else x[..., self.component]).long() == self.value).float()
+
+
+class Symbols(nn.Module):
+    """Discrete and MultiDiscrete: one-hot, embeddings or binary digits, by the number of values."""
+
+    low: Tensor
+    high: Tensor
+    offset: Tensor
+    bit: Tensor
+
+    def __init__(self, sizes: Sequence[int], starts: Sequence[int]) -> None:
+        super().__init__()
+        self.components = len(sizes)
+        self.one_hot = OneHot(sizes, starts) if sum(sizes) <= LARGEST_ONE_HOT else None
+        self.table = None
+        first, size = torch.tensor(starts), torch.tensor(sizes)
+        self.register_buffer("low", first, persistent=False)
+        self.register_buffer("high", first + size - 1, persistent=False)
+        self.register_buffer("offset", size.cumsum(0) - size - first, persistent=False)
+        self.register_buffer("bit", torch.arange(int(max(sizes) - 1).bit_length() or 1), persistent=False)
+        if self.one_hot is not None:
+            self.width = self.one_hot.width
+        elif sum(sizes) <= LARGEST_TABLE:
+            self.table = nn.Embedding(sum(sizes), SYMBOL_WIDTH)
+            self.width = self.components * SYMBOL_WIDTH
+        else:
+            self.width = self.components * len(self.bit)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        x = x.reshape(rows, self.components)
+        if self.one_hot is not None:
+            return self.one_hot(x)  # type: ignore[no-any-return]
+        known = torch.clamp(x.long(), self.low, self.high)  # [rows, k]
+        if self.table is not None:
+            return self.table(known + self.offset).reshape(rows, self.width)  # type: ignore[no-any-return]
+        digits = (known - self.low).unsqueeze(-1) >> self.bit & 1  # [rows, k, bits]
+        return (2.0 * digits - 1.0).reshape(rows, self.width)
+
+
+class SymbolPlanes(nn.Module):
+    """[rows, C, H, W] integers -> [rows, SYMBOL_WIDTH, H, W]: the sum of one embedding per channel."""
+
+    offset: Tensor
+
+    def __init__(self, channels: int, low: int, high: int) -> None:
+        super().__init__()
+        self.low, self.levels = low, high - low + 1
+        self.table = nn.Embedding(channels * self.levels, SYMBOL_WIDTH)
+        nn.init.normal_(self.table.weight, std=channels**-0.5)
+        offset = torch.arange(channels).view(-1, 1, 1) * self.levels
+        self.register_buffer("offset", offset, persistent=False)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        index = (planes.long() - self.low).clamp(0, self.levels - 1) + self.offset
+        symbols: Tensor = self.table(index).sum(1)  # [rows, H, W, E]
+        return symbols.permute(0, 3, 1, 2)
+
+
+class Grid(nn.Module):
+    """A picture or a board [rows, *shape] -> convolutions -> [rows, width]."""
+
+    def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout", symbols: bool) -> None:
+        super().__init__()
+        self.planes = layout
+        channels, height, width = layout.planes
+        self.scale = None if symbols else Scale(low, high, from_zero=True)
+        self.symbols = SymbolPlanes(channels, int(low.min()), int(high.max())) if symbols else None
+        self.convolutions, self.width = _convolutions(SYMBOL_WIDTH if symbols else channels, height, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.symbols is not None:
+            planes = self.symbols(self.planes.arrange(x))
+        else:
+            planes = self.planes.arrange(self.scale(x))  # type: ignore[misc]
+        return self.convolutions(planes)  # type: ignore[no-any-return]
+
+
+class Layout:
+    """Where channels, height and width are in a leaf of rank 2, 3 or 4 (frames stacked in front).
+
+    The odd side among two equal ones is the channel; else the shorter of first and last; a tie means channels
+    last, as Gymnasium writes pictures.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        *stack, first, middle, last = shape if len(shape) > 2 else (1, *shape)
+        if first == middle != last:
+            channels_first = False
+        elif middle == last != first:
+            channels_first = True
+        else:
+            channels_first = first < last
+        channels, height, width = (first, middle, last) if channels_first else (last, first, middle)
+        self.planes = (channels * int(np.prod(stack)), height, width)
+        depth = len(stack) + 1
+        order = (depth, depth + 1, depth + 2) if channels_first else (depth + 2, depth, depth + 1)
+        self.order = (*range(depth), *order) if len(shape) > 2 else (0, 1, 2)
+
+    def arrange(self, x: Tensor) -> Tensor:
+        return x.permute(self.order).reshape(x.shape[0], *self.planes)  # [rows, C, H, W]
+
+
+def _convolutions(channels: int, height: int, width: int) -> tuple[nn.Sequential, int]:
+    """A first layer whose stride follows the size, then 3x3 layers until the map is small."""
+    sides: tuple[int, ...] = (height, width)
+    strides = tuple(1 if n < 32 else 2 if n < 64 else 4 if n < 160 else 8 for n in sides)
+    kernel = tuple(max(3, 2 * stride - 1) for stride in strides)  # neighbours overlap and no pixel is missed
+    layers: list[nn.Module] = []
+    filters = 16
+    while True:
+        padding = tuple(k // 2 for k in kernel)
+        layers += [nn.Conv2d(channels, filters, kernel, strides, padding), nn.ReLU()]  # type: ignore[arg-type]
+        sides = tuple(-(-n // stride) for n, stride in zip(sides, strides, strict=True))
+        if len(layers) > 2 and max(sides) <= LARGEST_MAP:
+            break
+        channels, filters, kernel = filters, 32, (3, 3)
+        strides = tuple(2 if n > LARGEST_MAP else 1 for n in sides)
+    return nn.Sequential(*layers, nn.Flatten()), filters * sides[0] * sides[1]
+
+
+def make_leaf(space: spaces.Space[Any]) -> Numbers | Symbols | Grid | None:
+    """The network of one leaf (its output size is `width`), or None for a kind of space that has none."""
+    if isinstance(space, spaces.Discrete):
+        return Symbols([int(space.n)], [int(space.start)])
+    if isinstance(space, spaces.MultiDiscrete):
+        return Symbols([int(n) for n in space.nvec.flat], [int(start) for start in space.start.flat])
+    if isinstance(space, spaces.MultiBinary):
+        return _numeric_leaf(np.zeros(space.shape), np.ones(space.shape), np.float32)
+    if isinstance(space, spaces.Box):
+        return _numeric_leaf(space.low, space.high, space.dtype)
+    return None
+
+
+def _numeric_leaf(low: NDArray[Any], high: NDArray[Any], dtype: Any) -> Numbers | Grid:
+    shape, integer = low.shape, np.issubdtype(dtype, np.integer)
+    if len(shape) not in (2, 3, 4):
+        return Numbers(low, high)
+    layout = Layout(shape)
+    channels, height, width = layout.planes
+    if not channels or min(height, width) < 3:  # too thin for a 3x3 neighbourhood
+        return Numbers(low, high)
+    if len(shape) == 2 and not integer:
+        bounded = np.isfinite(low).all() and np.isfinite(high).all()
+        if not bounded or min(shape) < SMALLEST_FLOAT_MATRIX:
+            return Numbers(low, high)
+    light = dtype == np.uint8 and high.max() == 255 and max(height, width) >= SMALLEST_PICTURE
+    entries = channels * (int(high.max()) - int(low.min()) + 1) if integer else 0
+    return Grid(low, high, layout, symbols=integer and not light and entries <= LARGEST_TABLE)
