@@ -1,0 +1,62 @@
+"""Count-based bonuses: the blue terms of the paper's Table 1.
+
+    FirstVisit         1[N(s') = 1]        NovelD
+    InverseSqrtCount   1 / sqrt(N(s'))     RIDE, AGAC
+
+N counts the visits of this episode, its first observation included (or all visits ever, with episodic=False). Departs
+from the authors' code: every visit is counted exactly once, and the global table is one, not one per process.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from e3b_gym.bonuses.base import Bonus
+from e3b_gym.bonuses.keys import Key
+from e3b_gym.memory import CountMemory, hash_rows
+from e3b_gym.unroll import Tree, Unroll, tree_map
+
+
+class InverseSqrtCount(Bonus):
+    """1 / sqrt(N(s')).
+
+    Args:
+        key: what of the observation is counted, a function of a tree of [rows, ...]; see `make_key`.
+        episodic: count within the episode; False: over the whole of training, all environments together.
+    """
+
+    def __init__(self, key: Key, *, episodic: bool = True) -> None:
+        super().__init__()
+        self.key = key
+        self.episodic = self.independent_envs = episodic
+
+    def new_memory(self, num_envs: int) -> CountMemory:
+        return CountMemory(num_envs, self.episodic)
+
+    @torch.no_grad()
+    def score(self, features: None, unroll: Unroll, memory: CountMemory) -> Tensor:
+        counts = self._visit(unroll, memory).to(unroll.done.device)  # [T, B], 0 where unknown
+        return unroll.masked(self.pay(counts.clamp(min=1).float()))
+
+    def pay(self, count: Tensor) -> Tensor:
+        """The bonus for a state seen `count` times."""
+        return count.rsqrt()
+
+    def _visit(self, unroll: Unroll, memory: CountMemory) -> Tensor:
+        first = unroll.first
+        keys = self._hash(tree_map(lambda leaf: leaf[1:].flatten(0, 1), unroll.obs)).reshape(first.shape)  # [T, B]
+        if unroll.terminal_obs is not None:
+            keys[unroll.known.cpu().numpy()] = self._hash(unroll.terminal_obs)
+        opening = self._hash(tree_map(lambda leaf: leaf[:-1][first], unroll.obs)) if bool(first.any()) else keys[:0, 0]
+        return memory.visit(keys, first, unroll.valid, opening, unroll.slots)
+
+    def _hash(self, rows: Tree):  # type: ignore[no-untyped-def]
+        return hash_rows(self.key(rows))
+
+
+class FirstVisit(InverseSqrtCount):
+    """1 the first time a state is seen in the episode, 0 after that."""
+
+    def pay(self, count: Tensor) -> Tensor:
+        return (count == 1).float()

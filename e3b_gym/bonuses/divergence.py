@@ -1,0 +1,54 @@
+"""AGAC's bonus (Flet-Berliac et al. 2021, as in Table 1 of the E3B paper): the policy against its imitator.
+
+    b = KL( pi(.|s) || pi_adv(.|s) )        pi_adv is trained to make this small
+
+The acting policy's logits travel with the unroll (`unroll.policy_logits`), so recurrent policies need nothing special.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from e3b_gym.bonuses.base import Bonus
+from e3b_gym.bonuses.features import Features, embed_unroll
+from e3b_gym.unroll import Unroll
+
+
+class PolicyDivergence(Bonus):
+    """How badly an adversary predicts the policy.
+
+    Args:
+        encoder: the adversary's own network, tree of [rows, ...] -> [rows, encoder.dim].
+        action_space: must be Discrete: the divergence is between categorical distributions.
+    """
+
+    def __init__(self, encoder: nn.Module, action_space: gym.Space[Any]) -> None:
+        super().__init__()
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise ValueError(f"AGAC needs a Discrete action space; got {action_space}. Choose another method.")
+        self.adversary = nn.Sequential(encoder, nn.ReLU(), nn.Linear(int(encoder.dim), int(action_space.n)))  # type: ignore[arg-type]
+
+    def embed(self, unroll: Unroll, previous: Features | None = None) -> Features:
+        return embed_unroll(self.adversary, unroll, previous)
+
+    @torch.no_grad()
+    def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:
+        return unroll.masked(self._divergence(features, unroll))  # [T, B]
+
+    def loss(self, features: Features, unroll: Unroll) -> dict[str, Tensor]:
+        return {"adversary": self._divergence(features, unroll).mean()}
+
+    def _divergence(self, features: Features, unroll: Unroll) -> Tensor:
+        if unroll.policy_logits is None:
+            raise ValueError(
+                "AGAC compares the acting policy with its adversary, but the unroll has no policy_logits; "
+                "record them while acting (our learners and EncoderUpdateCallback do)"
+            )
+        policy = F.log_softmax(unroll.policy_logits.detach(), dim=-1)  # [T, B, A]
+        adversary = F.log_softmax(features.current, dim=-1)  # [T, B, A]
+        return F.kl_div(adversary, policy, log_target=True, reduction="none").sum(dim=-1)

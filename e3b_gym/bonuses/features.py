@@ -1,0 +1,55 @@
+"""Features: what one forward pass over an unroll gives, and the pass itself.
+
+An unroll has (T+1) B observations and K terminal ones. `embed_unroll` sends them through the network once, together,
+and lays the results out as both ends of every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from e3b_gym.unroll import Tree, Unroll, tree_map
+
+
+@dataclass(frozen=True)
+class Features:
+    """Embeddings of an unroll.
+
+    Attributes:
+        trajectory: [T+1, B, d], of `unroll.obs`.
+        next: [T, B, d], of `unroll.next_obs`: the arriving observation, true at episode ends.
+    """
+
+    trajectory: Tensor
+    next: Tensor
+
+    @property
+    def current(self) -> Tensor:
+        """[T, B, d], of the observation each step left from."""
+        return self.trajectory[:-1]
+
+
+def embed_unroll(encode: Callable[[Tree], Tensor], unroll: Unroll, previous: Features | None = None) -> Features:
+    """Embeds every observation of an unroll in one call of `encode` (tree of [rows, ...] -> [rows, d]).
+
+    Args:
+        encode: the network.
+        unroll: the experience.
+        previous: the features of the unroll that ended where this one begins, made with the same weights; then obs[0]
+            is not embedded again. A wrapper that steps one at a time halves its work this way.
+    """
+    skip = 0 if previous is None else 1
+    rows = tree_map(lambda leaf: leaf[skip:].flatten(0, 1), unroll.obs)  # [(T+1-skip) B, ...]
+    if unroll.terminal_obs is not None:
+        rows = tree_map(lambda leaf, last: torch.cat([leaf, last.to(leaf.dtype)]), rows, unroll.terminal_obs)
+    phi = encode(rows)  # [(T+1-skip) B + K, d]
+    steps, envs = unroll.num_steps, unroll.num_envs
+    trajectory = phi[: (steps + 1 - skip) * envs].unflatten(0, (steps + 1 - skip, envs))
+    if previous is not None:
+        trajectory = torch.cat([previous.trajectory[-1:], trajectory])  # [T+1, B, d]
+    terminals = None if unroll.terminal_obs is None else phi[(steps + 1 - skip) * envs :]
+    return Features(trajectory, unroll.put_terminals(trajectory[1:], terminals))

@@ -1,0 +1,64 @@
+"""Random network distillation (Burda et al. 2018) and NovelD's gain (Zhang et al. 2021).
+
+    RND     b(s') = |f(s') - f_random(s')|^2
+    NovelD  [ n(s') - alpha n(s) ]_+   with n(s) = |f(s) - f_random(s)|
+
+f is trained to match the random network, so the error is large where little was seen over the whole of training.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from e3b_gym.bonuses.base import Bonus
+from e3b_gym.bonuses.features import Features, embed_unroll
+from e3b_gym.unroll import Tree, Unroll
+
+
+class RND(Bonus):
+    """Prediction error of a trained network against a random one.
+
+    Args:
+        predictor: the trained network, tree of [rows, ...] -> [rows, d].
+        target: the random one, of the same sizes; frozen here.
+    """
+
+    def __init__(self, predictor: nn.Module, target: nn.Module) -> None:
+        super().__init__()
+        self.predictor = predictor
+        self.target = target.requires_grad_(False)
+
+    def embed(self, unroll: Unroll, previous: Features | None = None) -> Features:
+        return embed_unroll(self._error, unroll, previous)
+
+    def _error(self, rows: Tree) -> Tensor:
+        """[rows, 1]: the squared error, as a feature of one dimension."""
+        return (self.predictor(rows) - self.target(rows)).square().sum(dim=-1, keepdim=True)
+
+    @torch.no_grad()
+    def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:
+        return unroll.masked(features.next[..., 0].detach())  # [T, B]
+
+    def loss(self, features: Features, unroll: Unroll) -> dict[str, Tensor]:
+        return {"rnd": unroll.mean(features.next[..., 0])}
+
+
+class NoveltyGain(Bonus):
+    """What the step gained in novelty, never negative: the global half of NovelD."""
+
+    def __init__(self, rnd: RND, alpha: float = 0.1) -> None:
+        super().__init__()
+        self.rnd = rnd
+        self.alpha = alpha
+
+    def embed(self, unroll: Unroll, previous: Features | None = None) -> Features:
+        return self.rnd.embed(unroll, previous)
+
+    @torch.no_grad()
+    def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:
+        arrived, left = features.next[..., 0].sqrt(), features.current[..., 0].sqrt()  # [T, B]
+        return unroll.masked((arrived - self.alpha * left).clamp(min=0))
+
+    def loss(self, features: Features, unroll: Unroll) -> dict[str, Tensor]:
+        return self.rnd.loss(features, unroll)

@@ -1,0 +1,212 @@
+"""check_bonus: the contract that every bonus keeps, as a test for anyone who writes one.
+
+    check_bonus(my_bonus, env.observation_space, env.action_space)      # raises ContractError, or returns None
+
+It plays random experience (with repeated observations, episode ends, and last observations that are missing) to the
+bonus and compares what must be equal. Every promise is a function below.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from e3b_gym.bonuses.base import Bonus, Memory
+from e3b_gym.encoders import sample_rows
+from e3b_gym.unroll import Tree, Unroll, tree_map
+
+_STEPS, _ENVS, _DIFFERENT_OBSERVATIONS = 12, 4, 6
+
+
+class ContractError(ValueError):
+    """A bonus breaks a promise; the message says which and by how much."""
+
+
+def check_bonus(
+    bonus: Bonus,
+    observation_space: gym.Space[Any] | None = None,
+    action_space: gym.Space[Any] | None = None,
+    *,
+    seed: int = 0,
+) -> None:
+    """Checks a bonus against the contract. The spaces are needed unless the bonus knows its own (`built_for`)."""
+    observation_space = observation_space or bonus.observation_space
+    action_space = action_space or bonus.action_space
+    if observation_space is None or action_space is None:
+        raise ValueError(
+            "this bonus does not know its spaces; call check_bonus(bonus, observation_space, action_space)"
+        )
+    unroll = sample_unroll(observation_space, action_space, seed=seed)
+    for promise in PROMISES:
+        promise(copy.deepcopy(bonus), unroll)
+
+
+def sample_unroll(
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    *,
+    steps: int = _STEPS,
+    envs: int = _ENVS,
+    seed: int = 0,
+) -> Unroll:
+    """Random experience from a few different observations; one step in six ends an episode, every other one known."""
+    rng = np.random.default_rng(seed)
+    pool = sample_rows(observation_space, _DIFFERENT_OBSERVATIONS, seed)
+
+    def draw(*shape: int) -> Tree:
+        index = torch.as_tensor(rng.integers(_DIFFERENT_OBSERVATIONS, size=shape))
+        return tree_map(lambda leaf: leaf[index], pool)
+
+    done = torch.as_tensor(rng.random((steps, envs)) < 1 / 6)
+    known = done & torch.as_tensor(rng.random((steps, envs)) < 1 / 2)
+    rows = int(known.sum())
+    action = sample_rows(action_space, steps * envs, seed)
+    choices = int(action_space.n) if isinstance(action_space, gym.spaces.Discrete) else 1
+    logits = torch.as_tensor(rng.normal(size=(steps, envs, choices)), dtype=torch.float32)
+    return Unroll(
+        obs=draw(steps + 1, envs),
+        action=action.unflatten(0, (steps, envs)),
+        done=done,
+        starts=torch.as_tensor(rng.random(envs) < 1 / 2),
+        terminal_obs=draw(rows) if rows else None,
+        terminal_known=known,
+        policy_logits=logits,
+    )
+
+
+def run(bonus: Bonus, unrolls: Sequence[Unroll], memory: Memory | None = None) -> Tensor:
+    """Scores unrolls one after the other, each with a fresh embedding."""
+    memory = memory if memory is not None else bonus.new_memory(_ENVS)
+    scores = [bonus.score(bonus.embed(unroll), unroll, memory) for unroll in unrolls]
+    return torch.cat(scores)
+
+
+def scores_every_step(bonus: Bonus, unroll: Unroll) -> None:
+    score = run(bonus, [unroll])
+    if score.shape != unroll.done.shape or not score.is_floating_point():
+        raise ContractError(
+            f"score must be floating [T, B] = {tuple(unroll.done.shape)}; got {score.dtype} {tuple(score.shape)}"
+        )
+    if not bool(torch.isfinite(score).all()):
+        raise ContractError("score has NaN or infinite values on ordinary observations")
+    if score.requires_grad:
+        raise ContractError("score must not carry gradients; decorate it with @torch.no_grad() and detach the features")
+
+
+def scoring_does_not_train(bonus: Bonus, unroll: Unroll) -> None:
+    before = {name: value.clone() for name, value in bonus.state_dict().items()}
+    run(bonus, [unroll])
+    for name, value in bonus.state_dict().items():
+        if not torch.equal(value, before[name]):
+            raise ContractError(f"scoring changed {name!r}; weights and statistics may only change in training")
+
+
+def splitting_changes_nothing(bonus: Bonus, unroll: Unroll) -> None:
+    whole = run(bonus, [unroll])
+    for cut in (1, unroll.num_steps // 2, unroll.num_steps - 1):
+        parts = [unroll.window(0, cut), unroll.window(cut, unroll.num_steps)]
+        _same(run(bonus, parts), whole, f"cutting an unroll at step {cut} changed the bonus")
+    single = [unroll.window(t, t + 1) for t in range(unroll.num_steps)]
+    _same(run(bonus, single), whole, "stepping one at a time changed the bonus")
+
+
+def earlier_features_may_be_reused(bonus: Bonus, unroll: Unroll) -> None:
+    cut = unroll.num_steps // 2
+    one, two = unroll.window(0, cut), unroll.window(cut, unroll.num_steps)
+    memory = bonus.new_memory(_ENVS)
+    features = bonus.embed(one)
+    first = bonus.score(features, one, memory)
+    second = bonus.score(bonus.embed(two, features), two, memory)
+    _same(torch.cat([first, second]), run(bonus, [unroll]), "embed(unroll, previous) changed the bonus")
+
+
+def order_of_environments_changes_nothing(bonus: Bonus, unroll: Unroll) -> None:
+    order = torch.tensor([2, 0, 3, 1])
+    whole = run(bonus, [unroll])[:, order]
+    _same(run(bonus, [unroll.columns(order)]), whole, "another order of the environments changed the bonus")
+
+
+def environments_do_not_leak(bonus: Bonus, unroll: Unroll) -> None:
+    if not bonus.independent_envs:
+        return
+    memory = bonus.new_memory(_ENVS)
+    apart = [run(bonus, [unroll.columns(torch.tensor([env]))], memory) for env in range(_ENVS)]
+    _same(
+        torch.cat(apart, dim=1),
+        run(bonus, [unroll]),
+        "an environment's bonus depends on the others (independent_envs = True)",
+    )
+
+
+def a_new_episode_forgets(bonus: Bonus, unroll: Unroll) -> None:
+    if not bonus.episodic:
+        return
+    afresh = replace(unroll, starts=torch.ones_like(unroll.starts))
+    _same(
+        run(bonus, [unroll, afresh])[unroll.num_steps :],
+        run(bonus, [afresh]),
+        "memory outlives an episode (episodic = True)",
+    )
+
+
+def unknown_arrivals_pay_nothing(bonus: Bonus, unroll: Unroll) -> None:
+    score = run(bonus, [unroll])
+    if bool((score[~unroll.valid] != 0).any()):
+        raise ContractError("a step whose last observation is unknown must get 0; use unroll.masked(...)")
+
+
+def losses_are_scalars_with_gradients(bonus: Bonus, unroll: Unroll) -> None:
+    losses = bonus.loss(bonus.embed(unroll), unroll)
+    for name, loss in losses.items():
+        if loss.ndim != 0 or not bool(torch.isfinite(loss)):
+            raise ContractError(f"loss {name!r} must be one finite number; got {loss}")
+    if losses:
+        torch.stack(list(losses.values())).sum().backward()
+        gradients = [weights.grad for weights in bonus.parameters() if weights.grad is not None]
+        if not gradients or not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+            raise ContractError("the losses give no gradient, or one with NaN, to the weights")
+
+
+def saved_memory_continues(bonus: Bonus, unroll: Unroll) -> None:
+    cut = unroll.num_steps // 2
+    memory, restored = bonus.new_memory(_ENVS), bonus.new_memory(_ENVS)
+    run(bonus, [unroll.window(0, cut)], memory)
+    file = io.BytesIO()
+    torch.save(memory.state_dict(), file)
+    file.seek(0)
+    restored.load_state_dict(torch.load(file, weights_only=True))
+    rest = [unroll.window(cut, unroll.num_steps)]
+    _same(
+        run(bonus, rest, restored),
+        run(bonus, rest, memory),
+        "a memory that was saved and loaded goes on differently",
+    )
+
+
+PROMISES: tuple[Callable[[Bonus, Unroll], None], ...] = (
+    scores_every_step,
+    scoring_does_not_train,
+    splitting_changes_nothing,
+    earlier_features_may_be_reused,
+    order_of_environments_changes_nothing,
+    environments_do_not_leak,
+    a_new_episode_forgets,
+    unknown_arrivals_pay_nothing,
+    losses_are_scalars_with_gradients,
+    saved_memory_continues,
+)
+
+
+def _same(got: Tensor, wanted: Tensor, complaint: str) -> None:
+    scale = float(wanted.abs().max()) or 1.0
+    worst = float((got - wanted).abs().max())
+    if worst > 1e-4 * scale:
+        raise ContractError(f"{complaint}: by up to {worst:.3g}, where the largest bonus is {scale:.3g}")

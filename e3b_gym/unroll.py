@@ -1,0 +1,187 @@
+"""Unroll: a piece of experience from B environments side by side, T steps long.
+
+    obs[0] -action[0]-> obs[1] -action[1]-> ... -action[T-1]-> obs[T]
+
+`obs` overlaps by one row with the unroll before and after, so that every step has both its ends here. Where a step ends
+its episode (`done`), obs[t+1] already belongs to the next episode; the observation the step really arrived in travels
+separately in `terminal_obs`, and `next_obs` puts it in its place. A single environment step is an unroll of length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+# A tensor, or a nested dict / tuple of tensors, as Gymnasium's Dict and Tuple spaces give them.
+Tree: TypeAlias = Any
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Applies `function` leaf by leaf over trees of the same structure."""
+    if isinstance(tree, dict):
+        return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(tree_map(function, *leaves) for leaves in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+def tree_leaves(tree: Tree) -> list[Any]:
+    """The leaves of a tree, dictionaries in the order of their sorted keys."""
+    if isinstance(tree, dict):
+        return [leaf for key in sorted(tree) for leaf in tree_leaves(tree[key])]
+    if isinstance(tree, tuple):
+        return [leaf for part in tree for leaf in tree_leaves(part)]
+    return [tree]
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """T steps of B environments. Every tensor is time-major; the first row of `obs` is the state of the first action.
+
+    Attributes:
+        obs: tree of [T+1, B, ...].
+        action: [T, B, ...].
+        done: [T, B] bool, the step ended its episode (for whatever reason).
+        starts: [B] bool, obs[0] is the first observation of an episode.
+        terminal_obs: tree of [K, ...], the last observations of ended episodes: one row for every True of
+            `terminal_known`, in its row-major order. None where there is no such row.
+        terminal_known: [T, B] bool, the steps that have a row in `terminal_obs`. Without it every done step has one,
+            if `terminal_obs` is given. A done step without its row gets no bonus and no dynamics pair.
+        slots: [B] int64, which environments the columns are; 0..B-1 without it. Memories are kept by slot.
+        policy_logits: [T, B, A], what the acting policy said at obs[:-1]; only policy-divergence bonuses read it.
+    """
+
+    obs: Tree
+    action: Tensor
+    done: Tensor
+    starts: Tensor
+    terminal_obs: Tree = None
+    terminal_known: Tensor | None = None
+    slots: Tensor | None = None
+    policy_logits: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.done.ndim != 2 or self.done.dtype != torch.bool:
+            raise ValueError(f"done must be bool [T, B]; got {self.done.dtype} {tuple(self.done.shape)}")
+        steps, envs = self.done.shape
+        if self.starts.shape != (envs,) or self.starts.dtype != torch.bool:
+            raise ValueError(f"starts must be bool [{envs}]; got {self.starts.dtype} {tuple(self.starts.shape)}")
+        for leaf in tree_leaves(self.obs):
+            if leaf.shape[:2] != (steps + 1, envs):
+                raise ValueError(
+                    f"every leaf of obs must be [T+1, B, ...] = [{steps + 1}, {envs}, ...] for done [{steps}, {envs}]; "
+                    f"got {tuple(leaf.shape)}"
+                )
+        if self.action.shape[:2] != (steps, envs):
+            raise ValueError(f"action must be [{steps}, {envs}, ...]; got {tuple(self.action.shape)}")
+        if self.slots is not None and self.slots.shape != (envs,):
+            raise ValueError(f"slots must be [{envs}]; got {tuple(self.slots.shape)}")
+        self._settle_terminals()
+
+    def _settle_terminals(self) -> None:
+        known = self.terminal_known
+        if known is None:
+            known = self.done if self.terminal_obs is not None else torch.zeros_like(self.done)
+            object.__setattr__(self, "terminal_known", known)
+        elif known.shape != self.done.shape or bool((known & ~self.done).any()):
+            raise ValueError(f"terminal_known must mark done steps only, in the shape {tuple(self.done.shape)} of done")
+        if self.terminal_obs is None:
+            if bool(known.any()):
+                raise ValueError("terminal_known marks steps, but terminal_obs is missing; pass both or neither")
+            return
+        rows = int(known.sum())
+        for leaf in tree_leaves(self.terminal_obs):
+            if leaf.shape[0] != rows:
+                raise ValueError(
+                    f"terminal_obs must have one row for each of the {rows} known terminal steps; got {leaf.shape[0]}"
+                )
+        if rows == 0:
+            object.__setattr__(self, "terminal_obs", None)
+
+    @property
+    def num_steps(self) -> int:
+        return self.done.shape[0]
+
+    @property
+    def num_envs(self) -> int:
+        return self.done.shape[1]
+
+    @property
+    def known(self) -> Tensor:
+        """[T, B] bool: `terminal_known`, filled in."""
+        return cast(Tensor, self.terminal_known)  # settled when the unroll was made
+
+    @property
+    def first(self) -> Tensor:
+        """[T, B] bool: step t is the first of its episode, so obs[t] opened it."""
+        return torch.cat([self.starts[None], self.done[:-1]]) if self.num_steps else self.done
+
+    @property
+    def valid(self) -> Tensor:
+        """[T, B] bool: the observation that the step arrived in is known."""
+        return ~self.done | self.known
+
+    @property
+    def next_obs(self) -> Tree:
+        """Tree of [T, B, ...]: the observation each step arrived in; meaningless where not `valid`."""
+        arrived = tree_map(lambda leaf: leaf[1:], self.obs)
+        return self.put_terminals(arrived, self.terminal_obs)
+
+    def put_terminals(self, rows: Tree, terminals: Tree) -> Tree:
+        """A copy of `rows` [T, B, ...] with `terminals` [K, ...] at the known terminal steps (no copy where K = 0)."""
+        if terminals is None:
+            return rows
+
+        def put(leaf: Tensor, last: Tensor) -> Tensor:
+            return leaf.index_put((self.known,), last)
+
+        return tree_map(put, rows, terminals)
+
+    def masked(self, values: Tensor) -> Tensor:
+        """`values` [T, B] with zeros where the arriving observation is not known."""
+        return torch.where(self.valid, values, torch.zeros((), dtype=values.dtype, device=values.device))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Scalar mean of `values` [T, B] over the steps whose arriving observation is known."""
+        return self.masked(values).sum() / self.valid.sum().clamp(min=1)
+
+    def window(self, start: int, stop: int) -> Unroll:
+        """Steps start..stop-1 as an unroll of their own."""
+        if not 0 <= start <= stop <= self.num_steps:
+            raise ValueError(f"a window must lie within 0..{self.num_steps}; got {start}..{stop}")
+        before, within = int(self.known[:start].sum()), int(self.known[start:stop].sum())
+        return replace(
+            self,
+            obs=tree_map(lambda leaf: leaf[start : stop + 1], self.obs),
+            action=self.action[start:stop],
+            done=self.done[start:stop],
+            starts=self.done[start - 1] if start else self.starts,
+            terminal_obs=tree_map(lambda leaf: leaf[before : before + within], self.terminal_obs)
+            if self.terminal_obs is not None
+            else None,
+            terminal_known=self.known[start:stop],
+            policy_logits=None if self.policy_logits is None else self.policy_logits[start:stop],
+        )
+
+    def columns(self, index: Tensor) -> Unroll:
+        """The environments in columns `index` [B'], in that order, as an unroll of their own."""
+        row = torch.full(self.done.shape, -1, dtype=torch.int64, device=self.done.device)
+        row[self.known] = torch.arange(int(self.known.sum()), device=row.device)
+        chosen = row[:, index]  # [T, B'] the row of terminal_obs, or -1
+        rows = chosen[chosen >= 0]
+        slots = self.slots if self.slots is not None else torch.arange(self.num_envs, device=row.device)
+        return replace(
+            self,
+            obs=tree_map(lambda leaf: leaf[:, index], self.obs),
+            action=self.action[:, index],
+            done=self.done[:, index],
+            starts=self.starts[index],
+            terminal_obs=None if self.terminal_obs is None else tree_map(lambda leaf: leaf[rows], self.terminal_obs),
+            terminal_known=self.known[:, index],
+            slots=slots[index],
+            policy_logits=None if self.policy_logits is None else self.policy_logits[:, index],
+        )
