@@ -140,9 +140,7 @@ class ActionCode(nn.Module):
             before = leaf.shape[: leaf.ndim - len(shape)]
             if leaf.shape[len(before) :] != shape or (lead is not None and before != lead):
                 want = [*(lead if lead is not None else ["..."]), *shape]
-                raise ValueError(
-                    f"{path_name('action', path)} must have shape {want}, got {list(leaf.shape)}"
-                )
+                raise ValueError(f"{path_name('action', path)} must have shape {want}, got {list(leaf.shape)}")
             leaves.append(leaf.reshape(*before, -1) if shape else leaf.unsqueeze(-1))
         return leaves
 
@@ -189,9 +187,7 @@ class ForwardHead(nn.Module):
     def __init__(self, dim: int, action_space: spaces.Space[Any], hidden: int = 256) -> None:
         super().__init__()
         self.action = ActionCode(action_space)
-        self.net = nn.Sequential(
-            nn.Linear(dim + self.action.width, hidden), nn.ReLU(), nn.Linear(hidden, dim)
-        )
+        self.net = nn.Sequential(nn.Linear(dim + self.action.width, hidden), nn.ReLU(), nn.Linear(hidden, dim))
 
     def forward(self, phi: Tensor, action: Tree) -> Tensor:
         return self.net(torch.cat((phi, self.action(action)), -1))  # type: ignore[no-any-return]

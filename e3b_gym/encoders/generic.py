@@ -68,15 +68,13 @@ class SpaceEncoder(Encoder):
                 self.places.append((path, space.shape))
                 leaves.append(leaf)
         if not leaves:
-            raise UnsupportedSpaceError(
-                "observation_space", observation_space, "it holds no numbers to embed"
-            )
+            raise UnsupportedSpaceError("observation_space", observation_space, "it holds no numbers to embed")
         self.leaves = nn.ModuleList(leaves)
         convolved = any(isinstance(leaf, Grid) for leaf in leaves)
         sizes = [sum(leaf.width for leaf in leaves)] + [hidden] * (1 if convolved else 2)
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+            layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
         self.trunk = nn.Sequential(*layers, nn.Linear(sizes[-1], dim))
 
     def forward(self, obs: Tree) -> Tensor:
@@ -87,9 +85,7 @@ class SpaceEncoder(Encoder):
                 x = x[key]
             if x.shape[1:] != shape:
                 where, want, got = path_name("observation", path), ["rows", *shape], list(x.shape)
-                raise ValueError(
-                    f"{where} must have shape {want}, got {got}; pass the batch the space describes"
-                )
+                raise ValueError(f"{where} must have shape {want}, got {got}; pass the batch the space describes")
             features.append(leaf(x))
         flat = features[0] if len(features) == 1 else torch.cat(features, 1)  # [rows, features]
         return self.trunk(flat)  # type: ignore[no-any-return]
@@ -171,15 +167,11 @@ def _check_embedding(name: str, phi: object) -> None:
             f"{wanted} shape {list(phi.shape)}; flatten everything behind the rows, e.g. with nn.Flatten()"
         )
     if phi.shape[0] != 2 or phi.shape[1] < 1:
-        raise ValueError(
-            f"{wanted} shape {list(phi.shape)}; keep the first dimension, one row per observation"
-        )
+        raise ValueError(f"{wanted} shape {list(phi.shape)}; keep the first dimension, one row per observation")
     if not phi.is_floating_point():
         raise ValueError(f"{wanted} dtype {phi.dtype}; a trainable embedding is a float")
     if not bool(phi.isfinite().all()):
-        raise ValueError(
-            f"{wanted} NaN or infinity; scale the observations inside the module (symlog, bounds, 1/255)"
-        )
+        raise ValueError(f"{wanted} NaN or infinity; scale the observations inside the module (symlog, bounds, 1/255)")
 
 
 def sample_rows(space: spaces.Space[Any], rows: int, seed: int) -> Tree:
@@ -190,9 +182,7 @@ def sample_rows(space: spaces.Space[Any], rows: int, seed: int) -> Tree:
 
     def stack(part: spaces.Space[Any], values: list[Any], path: Path) -> Tree:
         if isinstance(part, spaces.Dict):
-            return {
-                key: stack(sub, [v[key] for v in values], (*path, key)) for key, sub in part.spaces.items()
-            }
+            return {key: stack(sub, [v[key] for v in values], (*path, key)) for key, sub in part.spaces.items()}
         if isinstance(part, spaces.Tuple):
             return tuple(stack(sub, [v[i] for v in values], (*path, i)) for i, sub in enumerate(part.spaces))
         if part.shape is None or part.dtype is None or part.dtype.kind not in "biuf":

@@ -4,7 +4,7 @@
 state embedded twice with the same weights gives the same vector.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,21 +49,28 @@ class Scale(nn.Module):
             linear = half <= WIDEST_LINEAR_HALF_RANGE
             middle = np.where(linear, low if from_zero else low + half, 0.0)
         span = np.where(linear & (half > 0), 2 * half if from_zero else half, 1.0)
-        self.all_linear, self.none_linear = bool(linear.all()), not linear.any()
+        self.all_linear, self.none_linear, self.centred = linear.all(), not linear.any(), not middle.any()
         # The bounds come from the space, so they are rebuilt with it and stay out of checkpoints.
         self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32), persistent=False)
         self.register_buffer("gain", torch.tensor(1 / span, dtype=torch.float32), persistent=False)
         self.register_buffer("linear", torch.tensor(linear), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype != torch.float64:  # float64 stays until the end: it may hold values that overflow float32
+        # uint8 becomes float in the multiplication: one pass over a picture. float64 stays until the end, since it
+        # may hold values that overflow float32.
+        if x.dtype not in (torch.uint8, torch.float32, torch.float64):
             x = x.float()
         if self.none_linear:
-            return (x.sign() * x.abs().log1p()).float()
-        straight = (x - self.middle) * self.gain
-        if self.all_linear:
-            return straight.float()
-        return torch.where(self.linear, straight, x.sign() * x.abs().log1p()).float()
+            return _symlog(x).float()
+        straight = x * self.gain if self.centred else (x - self.middle).mul_(self.gain)
+        if not self.all_linear:
+            straight = torch.where(self.linear, straight, _symlog(x))
+        return straight.float()
+
+
+def _symlog(x: Tensor) -> Tensor:
+    x = x if x.is_floating_point() else x.float()
+    return x.abs().log1p_().copysign_(x)
 
 
 class Numbers(nn.Module):
@@ -202,20 +209,26 @@ class Layout:
 
 def _convolutions(channels: int, height: int, width: int) -> tuple[nn.Sequential, int]:
     """A first layer whose stride follows the size, then 3x3 layers until the map is small."""
-    sides: tuple[int, ...] = (height, width)
-    strides = tuple(1 if n < 32 else 2 if n < 64 else 4 if n < 160 else 8 for n in sides)
-    kernel = tuple(max(3, 2 * stride - 1) for stride in strides)  # neighbours overlap and no pixel is missed
+    sides = (height, width)
+    strides = _each_side(sides, lambda n: 1 if n < 32 else 2 if n < 64 else 4 if n < 160 else 8)
+    kernel = _each_side(strides, lambda stride: max(3, 2 * stride - 1))  # windows overlap and miss no pixel
+    padding = _each_side(kernel, lambda k: k // 2)
     layers: list[nn.Module] = []
     filters = 16
-    while True:
-        padding = tuple(k // 2 for k in kernel)
-        layers += [nn.Conv2d(channels, filters, kernel, strides, padding), nn.ReLU()]  # type: ignore[arg-type]
-        sides = tuple(-(-n // stride) for n, stride in zip(sides, strides, strict=True))
-        if len(layers) > 2 and max(sides) <= LARGEST_MAP:
-            break
+    while len(layers) < 4 or max(sides) > LARGEST_MAP:
+        layers += [nn.Conv2d(channels, filters, kernel, strides, padding), nn.ReLU(inplace=True)]
+        sides = (
+            (sides[0] + 2 * padding[0] - kernel[0]) // strides[0] + 1,
+            (sides[1] + 2 * padding[1] - kernel[1]) // strides[1] + 1,
+        )
         channels, filters, kernel = filters, 32, (3, 3)
-        strides = tuple(2 if n > LARGEST_MAP else 1 for n in sides)
-    return nn.Sequential(*layers, nn.Flatten()), filters * sides[0] * sides[1]
+        strides = _each_side(sides, lambda n: 2 if n > LARGEST_MAP else 1)
+        padding = _each_side(sides, lambda n: 0 if 5 <= n <= LARGEST_MAP else 1)  # a small board needs no margin
+    return nn.Sequential(*layers, nn.Flatten()), channels * sides[0] * sides[1]
+
+
+def _each_side(sides: tuple[int, int], rule: Callable[[int], int]) -> tuple[int, int]:
+    return rule(sides[0]), rule(sides[1])
 
 
 def make_leaf(space: spaces.Space[Any]) -> Numbers | Symbols | Grid | None:
