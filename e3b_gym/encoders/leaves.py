@@ -19,6 +19,7 @@ LARGEST_TABLE = 2**16  # entries of one leaf; beyond this the binary digits of e
 SYMBOL_WIDTH = 16
 SMALLEST_PICTURE = 32  # uint8 grids with a shorter long side hold symbols (MiniGrid), not light
 SMALLEST_FLOAT_MATRIX = 16  # a float matrix with a shorter side is a table of numbers, not a picture
+CHUNK = 2**19  # numbers of a picture batch that are convolved at a time
 LARGEST_MAP = 10  # a convolution stack shrinks each side to at most this before flattening
 
 
@@ -168,17 +169,24 @@ class Grid(nn.Module):
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout", symbols: bool) -> None:
         super().__init__()
-        self.planes = layout
+        self.layout = layout
         channels, height, width = layout.planes
         self.scale = None if symbols else Scale(low, high, from_zero=True)
         self.symbols = SymbolPlanes(channels, int(low.min()), int(high.max())) if symbols else None
         self.convolutions, self.width = _convolutions(SYMBOL_WIDTH if symbols else channels, height, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        # In chunks that fit the cache: fresh buffers for a whole batch cost more in page faults than its convolutions.
+        chunk = max(1, CHUNK // self.layout.size)
+        if len(x) <= chunk:
+            return self._features(x)
+        return torch.cat([self._features(part) for part in torch.split(x, chunk)])
+
+    def _features(self, x: Tensor) -> Tensor:
         if self.symbols is not None:
-            planes = self.symbols(self.planes.arrange(x))
+            planes = self.symbols(self.layout.arrange(x))
         else:
-            planes = self.planes.arrange(self.scale(x))  # type: ignore[misc]
+            planes = self.layout.arrange(self.scale(x))  # type: ignore[misc]
         return self.convolutions(planes)  # type: ignore[no-any-return]
 
 
@@ -199,6 +207,7 @@ class Layout:
             channels_first = first < last
         channels, height, width = (first, middle, last) if channels_first else (last, first, middle)
         self.planes = (channels * int(np.prod(stack)), height, width)
+        self.size = int(np.prod(shape))
         depth = len(stack) + 1
         order = (depth, depth + 1, depth + 2) if channels_first else (depth + 2, depth, depth + 1)
         self.order = (*range(depth), *order) if len(shape) > 2 else (0, 1, 2)
