@@ -1,0 +1,202 @@
+"""MiniHack tasks as a Gymnasium environment that keeps its word.
+
+Seeds decide the whole sequence of episodes, time limits come back as `truncated`, final observations are the
+true ones (or are flagged), and what `reset` and `step` return belongs to the caller. See `game` for the rules
+and `level` for the levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, SupportsInt
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from nle import nethack  # type: ignore[import-untyped]
+from nle.env.base import NLE_SPACE_ITEMS  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from e3b_gym.envs.minihack import render
+from e3b_gym.envs.minihack.crop import crop_into
+from e3b_gym.envs.minihack.game import CONTROL_KEYS, Game
+from e3b_gym.envs.minihack.tasks import TASKS, Task
+
+DEFAULT_KEYS = ("glyphs", "blstats", "message")
+STONE = int(nethack.GLYPH_CMAP_OFF)
+"""The glyph of solid stone: what NetHack shows where there is nothing to see."""
+
+RENDER_MODES = ("ansi", "rgb_array")
+RENDER_KEYS = ("tty_chars", "tty_colors")
+_SECRET_KEYS = {"internal", "program_state", "misc"}  # state of the program, not of the game
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be chosen about a MiniHack environment, single or vector.
+
+    Attributes:
+        observation_keys: NLE observations to return ("chars", "colors", "tty_chars", "inv_strs" and so on are
+            possible too).
+        crop_size: Side, or (height, width), of the `glyphs_crop` around the hero; 0 or None leaves it out.
+        crop_pad: Glyph outside the map. The default is solid stone; MiniHack's is 0, which is also the glyph
+            of a giant ant.
+        max_episode_steps: Steps until `truncated`; None takes the task's own limit.
+        level_pool: For levels drawn by MiniGrid: 0 compiles a new level for every episode; k > 0 compiles one
+            for each of the first k episodes after a seed and then draws among those k, which makes resets
+            several times faster.
+        render_mode: None, "ansi" (coloured text) or "rgb_array".
+    """
+
+    observation_keys: Sequence[str] = DEFAULT_KEYS
+    crop_size: int | tuple[int, int] | None = 9
+    crop_pad: int = STONE
+    max_episode_steps: int | None = None
+    level_pool: int = 0
+    render_mode: str | None = None
+
+    def __post_init__(self) -> None:
+        known = [key for key, _ in NLE_SPACE_ITEMS if key not in _SECRET_KEYS]
+        unknown = [key for key in self.observation_keys if key not in known]
+        if unknown or not self.observation_keys or isinstance(self.observation_keys, str):
+            raise ValueError(f"observation_keys={self.observation_keys!r}: choose some of {', '.join(known)}")
+        if self.crop_size and not all(isinstance(side, int) and side > 0 for side in self.crop_shape):
+            raise ValueError(f"crop_size={self.crop_size!r}: give a positive int, (height, width), or 0 for no crop")
+        if self.max_episode_steps is not None and self.max_episode_steps < 1:
+            raise ValueError(f"max_episode_steps={self.max_episode_steps}: give at least 1, or None for the task's own")
+        if self.level_pool < 0:
+            raise ValueError(f"level_pool={self.level_pool}: give 0 (new level every episode) or the number of levels")
+        if self.render_mode is not None and self.render_mode not in RENDER_MODES:
+            raise ValueError(f"render_mode={self.render_mode!r}: choose None or one of {', '.join(RENDER_MODES)}")
+
+    @property
+    def crop_shape(self) -> tuple[int, ...]:
+        """(height, width) of the crop; empty without one."""
+        if not self.crop_size:
+            return ()
+        return (self.crop_size, self.crop_size) if isinstance(self.crop_size, int) else tuple(self.crop_size)
+
+    def observation_space(self) -> spaces.Dict:
+        """The space of one environment's observations."""
+        nle_spaces = dict(NLE_SPACE_ITEMS)
+        entries: dict[str, spaces.Space[Any]] = {key: nle_spaces[key] for key in self.observation_keys}
+        if self.crop_shape:
+            entries["glyphs_crop"] = spaces.Box(0, nethack.MAX_GLYPH, self.crop_shape, np.int16)
+        return spaces.Dict(entries)
+
+    def new_buffers(self, num_envs: int) -> dict[str, NDArray[Any]]:
+        """Arrays [N, ...] for everything that N games write: observations, what the game loop reads, and the
+        screen if drawn.
+        """
+        keys = {*self.observation_keys, *CONTROL_KEYS}
+        keys |= {"glyphs"} if self.crop_shape else set()
+        keys |= set(RENDER_KEYS) if self.render_mode else set()
+        shapes = nethack.OBSERVATION_DESC
+        return {key: np.zeros((num_envs, *shapes[key]["shape"]), shapes[key]["dtype"]) for key in sorted(keys)}
+
+    def new_game(self, task: Task, buffers: Mapping[str, NDArray[Any]], index: int) -> Game:
+        """A game that writes into row `index` of the buffers."""
+        rows = {key: array[index] for key, array in buffers.items()}
+        return Game(task, rows, self.max_episode_steps or task.max_steps, self.level_pool)
+
+    def draw(self, buffers: Mapping[str, NDArray[Any]], index: int) -> Any:
+        """The picture of row `index` in the chosen render mode, or None without one."""
+        if self.render_mode is None:
+            return None
+        picture = render.ansi if self.render_mode == "ansi" else render.rgb_array
+        return picture(buffers["tty_chars"][index], buffers["tty_colors"][index])
+
+
+def find_task(task: str | Task) -> Task:
+    """The task of an id; a `Task` passes through, so that variants can be made with `dataclasses.replace`."""
+    if isinstance(task, Task):
+        return task
+    if task not in TASKS:
+        raise ValueError(f"unknown MiniHack id {task!r}; choose from {', '.join(TASKS)}")
+    return TASKS[task]
+
+
+class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
+    """One MiniHack task.
+
+    `info["is_success"]` says whether this step reached the goal. When an episode ends,
+    `info["final_observation_valid"]` is False if NetHack has wiped the screen (death), True otherwise.
+
+    Args:
+        task: An id of `TASKS`, or a `Task` of your own.
+        **options: The fields of `Options`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # type: ignore[misc]
+
+    def __init__(self, task: str | Task, **options: Any) -> None:
+        self.task, self.options = find_task(task), Options(**options)
+        self.render_mode = self.options.render_mode
+        self.observation_space = self.options.observation_space()
+        self.action_space = spaces.Discrete(len(self.task.actions))
+        self._arguments = (task, options)
+        self._buffers = self.options.new_buffers(1)
+        self._game = self.options.new_game(self.task, self._buffers, 0)
+        self._started = self._running = False
+
+    def __reduce__(self) -> Any:
+        """Pickles the recipe: a copy is a fresh environment of the same task, not the same game."""
+        return _rebuild, self._arguments
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Starts the next episode; with a seed, the first of the sequence that the seed stands for.
+
+        `options` are not used.
+        """
+        self._check_open()
+        super().reset(seed=seed)
+        if seed is not None:
+            self._game.forget_levels()
+        self._game.reset(self.np_random)
+        self._started = self._running = True
+        return self._observation(), {}
+
+    def step(self, action: SupportsInt) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
+        """Plays one action."""
+        self._check_open()
+        if not self._running:
+            raise ResetNeeded("the episode is over or has not begun; call reset() before step()")
+        if not 0 <= int(action) < len(self.task.actions):
+            raise ValueError(f"action {action} is outside 0..{len(self.task.actions) - 1} of {self.task.id}")
+        reward, end = self._game.step(int(action))
+        info: dict[str, Any] = {"is_success": end == "success"}
+        if end is not None:
+            self._running = False
+            info["final_observation_valid"] = end != "death"
+        return self._observation(), reward, end in ("success", "death"), end == "timeout", info
+
+    def render(self) -> Any:
+        """The terminal as the render mode says; None without one."""
+        if not self._started:
+            raise ResetNeeded("nothing to render yet; call reset() first")
+        return self.options.draw(self._buffers, 0)
+
+    def close(self) -> None:
+        """Ends the game and deletes its files; closing twice does no harm."""
+        self._game.close()
+
+    def _check_open(self) -> None:
+        if not self._game.close.alive:
+            raise ClosedEnvironmentError(f"this {self.task.id} is closed; make a new one")
+
+    def _observation(self) -> dict[str, NDArray[Any]]:
+        observation = {key: self._buffers[key][0].copy() for key in self.options.observation_keys}
+        if self.options.crop_shape:
+            crop = np.empty((1, *self.options.crop_shape), np.int16)
+            blstats = self._buffers["blstats"]
+            crop_into(self._buffers["glyphs"], blstats[:, 0], blstats[:, 1], self.options.crop_pad, crop)
+            observation["glyphs_crop"] = crop[0]
+        return observation
+
+
+def _rebuild(task: str | Task, options: dict[str, Any]) -> MiniHackEnv:
+    return MiniHackEnv(task, **options)

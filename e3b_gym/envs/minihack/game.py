@@ -1,0 +1,234 @@
+"""One NetHack game: a level source, a seed stream and the loop that turns a key into a step.
+
+The rules are MiniHack's: 1 for the goal, 0 for death and time-out, -0.01 for a step in which NetHack's clock
+stands still; prompts that wait for a key or a line of text are answered for the agent; one-letter questions
+reach it in the skill tasks only.
+Differences, all of them repairs:
+* every episode's seeds come from one generator, and the moon and the calendar from the seed instead of the
+  machine's clock;
+* reaching the goal with the very last step counts as success (MiniHack calls it a time-out);
+* a finished game is dropped, not quit key by key, so that the final observation of a success or time-out
+  stays on screen. NetHack wipes the screen when the hero dies; that observation is unusable and
+  `final_observation_valid` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from nle import _pynethack, nethack  # type: ignore[import-untyped]
+from nle.nethack.nethack import _new_dl  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from e3b_gym.envs.minihack import scratch
+from e3b_gym.envs.minihack.level import LevelError, compile_level, description_source, stock_definition
+from e3b_gym.envs.minihack.tasks import StockLevel, Task
+
+CONTROL_KEYS = ("blstats", "message", "program_state", "internal")
+"""Buffers that the game loop itself reads."""
+
+SPACE, ESCAPE = ord(" "), 27
+REWARD_WIN, FROZEN_PENALTY = 1.0, -0.01
+_MAX_ATTEMPTS = 100
+_MAX_OPENING_KEYS = 1000
+_SEED_BOUND = 2**62
+_OPTIONS = (
+    "color,showexp,nobones,nolegacy,nocmdassist,disclose:+i +a +v +g +c +o,runmode:teleport,mention_walls,nosparkle,"
+    "showscore,pettype:none"
+)
+_QUESTIONS_FOR_THE_AGENT = (b"eat", b"attack", b"direction?", b"pray")
+_CALENDAR_MESSAGES = (b"moon tonight", b"Friday the 13th")
+# indices into NLE's `internal` and `program_state`
+_IN_QUESTION, _IN_TEXT_PROMPT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
+_IN_MOVE_LOOP = 3
+
+
+class Outcome(NamedTuple):
+    """What a step led to. `end` is None while the episode runs."""
+
+    reward: float
+    end: Literal["success", "death", "timeout"] | None
+
+
+class Game:
+    """A NetHack that plays one task and writes its observations into the caller's buffers.
+
+    Args:
+        task: What to play.
+        buffers: Arrays by NLE's observation names, with NLE's shapes and types, C-contiguous; they may be
+            slices of a batch. Each step and reset overwrites them. `CONTROL_KEYS` must be among them.
+        max_steps: Steps until a time-out.
+        level_pool: 0 compiles a new level for every episode; k > 0 compiles the first k and then draws among
+            those.
+        extra_options: More NetHack options ("playmode:debug" for wizard mode).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        buffers: Mapping[str, NDArray[Any]],
+        max_steps: int,
+        level_pool: int = 0,
+        extra_options: tuple[str, ...] = (),
+    ) -> None:
+        self.task, self.max_steps, self.steps = task, max_steps, 0
+        self._keys = key_codes(task.actions)
+        self._describe = description_source(task)
+        self._fixed = isinstance(task.level, StockLevel)
+        self._goal_messages = stock_definition(task.level.entry_point)[1] if isinstance(task.level, StockLevel) else ()
+        self._pool_size = 1 if self._fixed else level_pool
+        self._pool: list[bytes] = []
+        self._blstats, self._message = buffers["blstats"], buffers["message"]
+        self._internal, self._program_state = buffers["internal"], buffers["program_state"]
+        self._turn = 0
+        skill = task.kind == "skill"
+        self._all_questions = skill
+        character = "cav-hum-neu-mal" if skill else "rog-hum-cha-mal"
+        pickup = "!autopickup" if skill else "autopickup"
+        self._directory = _new_game_directory()
+        self._library, library_path = _new_dl(str(self._directory))
+        options = ",".join((_OPTIONS, pickup, *extra_options, f"name:Agent-{character}"))
+        self._nethack = _pynethack.Nethack(
+            library_path, str(self._directory), options, spawn_monsters=False, fix_moon_phase=True
+        )
+        self._nethack.set_buffers(**buffers)
+        self.close = weakref.finalize(self, _close, self._nethack, self._library, self._directory, os.getpid())
+
+    def forget_levels(self) -> None:
+        """Empties the level pool, so that the episodes after a new seed depend on nothing but the seed."""
+        if not self._fixed:
+            self._pool.clear()
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Starts the next episode of a seed stream; the buffers then hold the first observation."""
+        self._write_level(rng)
+        for _ in range(_MAX_ATTEMPTS):
+            core, display = (int(seed) for seed in rng.integers(_SEED_BOUND, size=2))
+            self._nethack.set_initial_seeds(core, display, False, None)
+            self._nethack.reset()
+            if self._open_on_an_ordinary_day():
+                break
+        else:
+            raise RuntimeError(f"{self.task.id}: NetHack did not reach its move loop in {_MAX_ATTEMPTS} starts")
+        self.steps, self._turn = 0, int(self._blstats[nethack.NLE_BL_TIME])
+
+    def step(self, action: int) -> Outcome:
+        """Plays one action of the task; the buffers then hold the observation."""
+        self._nethack.step(self._keys[action])
+        dead = self._answer_prompts()
+        self.steps += 1
+        turn = int(self._blstats[nethack.NLE_BL_TIME])
+        reward = FROZEN_PENALTY if turn == self._turn else 0.0
+        self._turn = turn
+        if dead:
+            return Outcome(reward, "death")
+        if self._at_goal():
+            return Outcome(reward + REWARD_WIN, "success")
+        return Outcome(reward, "timeout" if self.steps >= self.max_steps else None)
+
+    def _write_level(self, rng: np.random.Generator) -> None:
+        """Puts the next level in place.
+
+        Draws the same count of numbers whether or not a stock level is already there.
+        """
+        seed = int(rng.integers(_SEED_BOUND))
+        if not self._pool_size:
+            self._install(self._compile_level(seed, rng))
+        elif len(self._pool) < self._pool_size:
+            self._pool.append(self._compile_level(seed, rng))
+            self._install(self._pool[-1])
+        elif not self._fixed:
+            self._install(self._pool[seed % len(self._pool)])
+
+    def _install(self, archive: bytes) -> None:
+        # NetHack may still hold the old archive open: put the new one in its place instead of overwriting it.
+        fresh = self._directory / "nhdat.new"
+        fresh.write_bytes(archive)
+        fresh.replace(self._directory / "nhdat")
+
+    def _compile_level(self, seed: int, rng: np.random.Generator) -> bytes:
+        """Compiles the level of a seed; where NetHack's compiler rejects it, the level of the next seed of
+        the stream.
+        """
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                return compile_level(self._describe(seed), self._directory)
+            except LevelError as error:
+                last_error = error
+                seed = int(rng.integers(_SEED_BOUND))
+        raise LevelError(f"{self.task.id}: none of {_MAX_ATTEMPTS} levels compiled; the last: {last_error}")
+
+    def _open_on_an_ordinary_day(self) -> bool:
+        """Plays to the first free move.
+
+        False where it fails, or on a day that changes the hero's luck (a quarter of all).
+        """
+        for _ in range(_MAX_OPENING_KEYS):
+            message = self._message.tobytes()
+            if any(text in message for text in _CALENDAR_MESSAGES) or self._nethack.done():
+                return False
+            if self._program_state[_IN_MOVE_LOOP]:
+                return True
+            self._nethack.step(SPACE)
+        return False
+
+    def _answer_prompts(self) -> bool:
+        """Answers what the agent is not asked. Returns whether the game is over."""
+        while not self._nethack.done():
+            internal = self._internal.tolist()
+            if internal[_WAITS_FOR_SPACE]:
+                self._nethack.step(SPACE)
+            elif internal[_IN_TEXT_PROMPT]:
+                self._nethack.step(ESCAPE)
+            elif internal[_IN_QUESTION] and not self._agent_answers():
+                self._nethack.step(ESCAPE)
+                return bool(self._nethack.done())
+            else:
+                return False
+        return True
+
+    def _agent_answers(self) -> bool:
+        if self._all_questions:
+            return True
+        message = self._message.tobytes()
+        return any(question in message for question in _QUESTIONS_FOR_THE_AGENT)
+
+    def _at_goal(self) -> bool:
+        if self._internal[_ON_STAIRS_DOWN]:
+            return True
+        if not self._goal_messages:
+            return False
+        message = self._message.tobytes()
+        return any(text in message for text in self._goal_messages)
+
+
+def key_codes(names: tuple[str, ...]) -> list[int]:
+    """NetHack's key for each action name of `tasks`."""
+    codes = {action.name: int(action) for action in nethack.ACTIONS}
+    codes |= {f"FAR_{move.name}": int(move) for move in nethack.CompassDirectionLonger}
+    codes |= {move.name: int(move) for move in nethack.CompassDirection}
+    unknown = [name for name in names if name not in codes]
+    if unknown:
+        raise ValueError(f"unknown NetHack actions {unknown}; NLE knows {', '.join(codes)}")
+    return [codes[name] for name in names]
+
+
+def _new_game_directory() -> Path:
+    directory = scratch.new_directory()
+    for name in ("perm", "record", "logfile", "xlogfile"):  # NetHack locks or appends to these
+        (directory / name).touch()
+    (directory / "save").mkdir()
+    return directory
+
+
+def _close(game: Any, library: Any, directory: Path, owner: int) -> None:
+    """Ends a game and deletes its files; in a forked child the files still belong to the parent."""
+    if os.getpid() == owner:
+        game.close()
+        library.close()
+        scratch.release(directory)

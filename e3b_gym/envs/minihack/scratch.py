@@ -1,0 +1,118 @@
+"""Temporary directories that vanish, however the process ends.
+
+NetHack needs a directory of its own (level file, score files). Each process that plays keeps one root under
+the system's temporary directory with a sub-directory per game. It goes away
+* when the last game is closed or collected, and at interpreter exit;
+* after a kill -9 or a crash: a tiny shell waits for the end of this process on a pipe and then deletes the
+  root;
+* at the latest when the next root is made: roots whose lock nobody holds are swept (machine crash, batch
+  systems that kill all).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+PREFIX = "e3b-minihack-"
+_SWEEP_AGE_SECONDS = 60.0  # a root younger than this may not have taken its lock yet
+_WATCH = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$1\""
+
+
+class _Root:
+    """This process's root directory, its lock and the shell that outlives the process by a moment."""
+
+    def __init__(self) -> None:
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.users = 0
+        self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._watcher = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCH, "e3b-minihack-cleaner", str(self.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C and kills of the process group must not stop it
+        )
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.forget()
+        self._watcher.wait()
+
+    def forget(self) -> None:
+        """Lets go of the handles only; a forked child must neither delete its parent's files nor keep the
+        shell waiting.
+        """
+        os.close(self._lock)
+        if self._watcher.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._watcher.stdin.close()
+
+
+_root: _Root | None = None
+
+
+def new_directory() -> Path:
+    """Makes an empty directory for one game; give it back with `release`."""
+    global _root
+    if _root is None:
+        _root = _Root()
+    _root.users += 1
+    return Path(tempfile.mkdtemp(dir=_root.path))
+
+
+def release(directory: Path) -> None:
+    """Deletes a directory of `new_directory`, and the root after the last one.
+
+    Directories of a parent process stay.
+    """
+    global _root
+    if _root is None or directory.parent != _root.path:
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    _root.users -= 1
+    if _root.users == 0:
+        _root.close()
+        _root = None
+
+
+def _sweep(temporary: Path) -> None:
+    for root in temporary.glob(PREFIX + "*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, another user's, or locked by a living process
+            if time.time() - root.stat().st_mtime < _SWEEP_AGE_SECONDS:
+                continue
+            lock = os.open(root / "lock", os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(root, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _after_fork_in_child() -> None:
+    global _root
+    if _root is not None:
+        _root.forget()
+        _root._watcher.returncode = 0  # the parent's child, not ours: do not warn that it still runs
+        _root = None
+
+
+def _at_exit() -> None:
+    global _root
+    if _root is not None:
+        _root.close()
+        _root = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)
