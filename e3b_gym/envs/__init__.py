@@ -32,12 +32,15 @@ __all__ = [
 ]
 
 
-def make(id: str, *, clock: Clock = False, noise: int = 0, **options: Any) -> gymnasium.Env[Any, Any]:
+def make(
+    id: str, *, max_steps: int | None = None, clock: Clock = False, noise: int = 0, **options: Any
+) -> gymnasium.Env[Any, Any]:
     """One environment.
 
     Args:
         id: An id of this library (`python -m e3b_gym.envs` lists them) or any other id that Gymnasium knows,
             `module:id` included.
+        max_steps: Steps until truncation, in place of the id's own limit.
         clock: Adds an uncontrollable step counter to the observation: True for 10 bits, a number for that
             many bits, "scalar" for the count itself.
         noise: Adds this many fair random bits, drawn anew at every step.
@@ -47,6 +50,7 @@ def make(id: str, *, clock: Clock = False, noise: int = 0, **options: Any) -> gy
         UnknownEnvironmentError: Nobody knows the id; the message names the closest ones.
         SuiteNotInstalledError: The simulator is missing; the message holds the pip command.
     """
+    options |= _limit(id, max_steps)
     if _suite_adds_noise(id, clock):
         return _make_plain(id, clock=clock, noise=noise, **options)
     env = _make_plain(id, **options)
@@ -59,6 +63,7 @@ def make_vec(
     seed: int | None = None,
     kind: Literal["inline", "process"] = "inline",
     *,
+    max_steps: int | None = None,
     clock: Clock = False,
     noise: int = 0,
     start_method: str | None = None,
@@ -67,7 +72,7 @@ def make_vec(
     """A batch of environments that reset in the step that ends an episode (Gymnasium's SAME_STEP).
 
     Args:
-        id: As for `make`; so are `clock`, `noise` and `options`.
+        id: As for `make`; so are `max_steps`, `clock`, `noise` and `options`.
         num_envs: How many.
         seed: Used by the first `reset` that brings none: environment i gets `seed + i`.
         kind: "inline" steps all in this process, in the suite's own batch loop where it has one; "process"
@@ -78,6 +83,7 @@ def make_vec(
         raise ValueError(f"kind must be 'inline' or 'process', got {kind!r}")
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    options |= _limit(id, max_steps)
     if kind == "inline":
         envs = _make_inline(id, num_envs, clock, noise, options)
     else:
@@ -104,9 +110,7 @@ def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
         raise unknown(id) from error
 
 
-def _make_inline(
-    id: str, num_envs: int, clock: Clock, noise: int, options: dict[str, Any]
-) -> VectorEnv[Any, Any, Any]:
+def _make_inline(id: str, num_envs: int, clock: Clock, noise: int, options: dict[str, Any]) -> VectorEnv[Any, Any, Any]:
     suite = suite_of(id)
     if suite is None or not suite.serves(id) or not hasattr(suite.load(), "make_vec"):
         single = partial(make, id, clock=clock, noise=noise, **options)
@@ -117,6 +121,12 @@ def _make_inline(
         return batch
     batch = make_batch(id, num_envs, **options)
     return NoisyVectorObservation(batch, clock, noise) if clock or noise else batch
+
+
+def _limit(id: str, max_steps: int | None) -> dict[str, int]:
+    suite = suite_of(id)
+    name = suite.limit_option if suite is not None and suite.serves(id) else "max_episode_steps"
+    return {} if max_steps is None else {name: max_steps}
 
 
 def _suite_adds_noise(id: str, clock: Clock) -> bool:

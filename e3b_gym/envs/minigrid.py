@@ -1,11 +1,12 @@
-"""MiniGrid (Chevalier-Boisvert et al. 2023): the ids of the paper and of RIDE, AGAC and NovelD, which it
-builds on.
+"""MiniGrid (Chevalier-Boisvert et al. 2023): the ids of the paper and of its prior work, RIDE, AGAC and NovelD.
 
-Observation: Dict of `image` [7, 7, 3] uint8 (object, colour, state of the cells before the agent) and
-`direction` (Discrete(4)). Differs from stock MiniGrid: `mission`, a text that is constant in these tasks, is
-left out; `terminated` wins where goal and time limit meet, and `info["is_success"]` says whether the goal was
-reached; the MultiRoom ids that RIDE and AGAC used and MiniGrid does not register are here.
-`MultiRoom-N4-S5-v0` has six rooms, as it always had upstream; `-v1` has four.
+Observation: Dict of `image` [7, 7, 3] uint8 (object, colour, state of the cells before the agent) and `direction`
+(Discrete(4)).
+
+Differs from stock MiniGrid: `mission`, a text that is constant in these tasks, is left out; `terminated` wins where
+goal and time limit meet, and `info["is_success"]` says whether the goal was reached; the MultiRoom ids of prior work
+that MiniGrid does not register are here; `render_mode="ansi"` draws the map as coloured text. `MultiRoom-N4-S5-v0` has
+six rooms, as it always had upstream; `-v1` has four.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from e3b_gym.envs.registry import Task, unknown
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 
+# How a cell is drawn as text, and the terminal's number for its colour.
+SYMBOLS = {"wall": "#", "floor": ".", "key": "k", "ball": "o", "box": "b", "goal": "G", "lava": "~"}
+AGENT = ">v<^"  # by direction
+COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "purple": 35, "grey": 37}
+
 # id without prefix and version -> rooms, largest room; MiniGrid registers none of them.
 MISSING = {
     "MultiRoom-N6-S4": (6, 4),
@@ -33,7 +39,10 @@ MISSING = {
 
 
 def _tasks() -> dict[str, Task]:
-    """The time limits are MiniGrid's own: 20 steps a room, 30 room_size^2, 144 a visited room, 10 size^2."""
+    """The time limits are MiniGrid's own: 20 steps a room, 30 room_size^2, 144 a visited room, 10 size^2.
+
+    "Prior work" is RIDE, AGAC, NovelD and what followed them.
+    """
     tasks: dict[str, Task] = {}
 
     def add(name: str, kind: str, max_steps: int, source: str, version: int = 0) -> None:
@@ -42,14 +51,14 @@ def _tasks() -> dict[str, Task]:
     add("MultiRoom-N2-S4", "rooms", 40, "MiniGrid")
     add("MultiRoom-N4-S5", "rooms", 120, "MiniGrid; six rooms, kept as upstream")
     add("MultiRoom-N4-S5", "rooms", 80, "MiniGrid; four rooms", version=1)
-    add("MultiRoom-N6", "rooms", 120, "NovelD; MiniGrid")
+    add("MultiRoom-N6", "rooms", 120, "prior work; MiniGrid")
     for name, (rooms, _) in MISSING.items():
-        add(name, "rooms", 20 * rooms, "RIDE, AGAC, NovelD; MiniGrid's MultiRoomEnv")
+        add(name, "rooms", 20 * rooms, "prior work; MiniGrid's MultiRoomEnv")
     for size, rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)):
-        add(f"KeyCorridorS{size}R{rows}", "keys", 30 * size**2, "RIDE, AGAC, NovelD; MiniGrid")
+        add(f"KeyCorridorS{size}R{rows}", "keys", 30 * size**2, "prior work; MiniGrid")
     mazes = {"1Dl": 2, "1Dlh": 2, "1Dlhb": 2, "2Dl": 4, "2Dlh": 4, "2Dlhb": 4, "1Q": 5, "2Q": 11, "Full": 25}
     for name, visited in mazes.items():
-        add(f"ObstructedMaze-{name}", "keys", 144 * visited, "RIDE, AGAC, NovelD; MiniGrid")
+        add(f"ObstructedMaze-{name}", "keys", 144 * visited, "prior work; MiniGrid")
     for name in ("2Dlhb", "1Q", "2Q", "Full"):
         source = "MiniGrid; -v0 with unreachable keys mended"
         add(f"ObstructedMaze-{name}", "keys", 144 * mazes[name], source, version=1)
@@ -71,7 +80,7 @@ def make(
         image_only: The observation is the image itself, not a Dict.
         position: Adds `position`, the agent's (x, y) on the map, which `-position` counts need.
         mission: Keeps the mission text, for tasks in which it varies (Fetch, GoToDoor, ...).
-        **options: Passed to MiniGrid: `render_mode`, `max_steps`, `agent_view_size`, `tile_size`, ...
+        **options: Passed to MiniGrid: `render_mode` ("ansi" as well), `max_steps`, `agent_view_size`, `tile_size`, ...
     """
     import minigrid  # noqa: F401  # registers its ids
 
@@ -80,8 +89,10 @@ def make(
         raise unknown(id)
     # By spec, for by id Gymnasium warns that -v0 is out of date, and without the passive checker, which warns
     # about the text space that is dropped here and costs time at every step.
+    as_text = options.get("render_mode") == "ansi"
+    options |= {"render_mode": None} if as_text else {}
     stock = gymnasium.make(gymnasium.registry[id], disable_env_checker=True, **options)
-    return GridView(stock, image_only=image_only, position=position, mission=mission)
+    return GridView(stock, image_only=image_only, position=position, mission=mission, as_text=as_text)
 
 
 def _register_missing() -> None:
@@ -103,13 +114,16 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         image_only: bool = False,
         position: bool = False,
         mission: bool = False,
+        as_text: bool = False,
     ) -> None:
         if image_only and (position or mission):
             raise ValueError("image_only leaves no room for position or mission; choose one")
         gymnasium.utils.RecordConstructorArgs.__init__(
-            self, image_only=image_only, position=position, mission=mission
+            self, image_only=image_only, position=position, mission=mission, as_text=as_text
         )
         super().__init__(env)
+        self.metadata = {**env.metadata, "render_modes": [*env.metadata["render_modes"], "ansi"]}
+        self._as_text = as_text
         if not isinstance(env.observation_space, spaces.Dict):
             raise ValueError(f"expected MiniGrid's Dict observation, got {env.observation_space}")
         stock = env.observation_space
@@ -122,9 +136,7 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
             parts["position"] = spaces.MultiDiscrete([width, height])
         self.observation_space = parts["image"] if image_only else spaces.Dict(parts)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         return self._view(observation), info
 
@@ -141,3 +153,27 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         if self._position:
             view["position"] = np.array(self.env.unwrapped.agent_pos, np.int64)  # type: ignore[attr-defined]
         return view
+
+    @property
+    def render_mode(self) -> str | None:  # type: ignore[override]  # an attribute in Env, a property in Wrapper
+        return "ansi" if self._as_text else self.env.render_mode
+
+    def render(self) -> Any:
+        """With "ansi" the whole map, one character a cell, colours as terminal escapes; else MiniGrid's picture."""
+        if not self._as_text:
+            return self.env.render()
+        world: Any = self.env.unwrapped
+        rows = [[_draw(world.grid.get(x, y)) for x in range(world.width)] for y in range(world.height)]
+        x, y = world.agent_pos
+        rows[y][x] = f"\x1b[1;31m{AGENT[world.agent_dir]}\x1b[0m"
+        return "\n".join(" ".join(row) for row in rows)
+
+
+def _draw(cell: Any) -> str:
+    if cell is None:
+        return " "
+    if cell.type == "door":
+        symbol = "/" if cell.is_open else "L" if cell.is_locked else "+"
+    else:
+        symbol = SYMBOLS.get(cell.type, "?")
+    return f"\x1b[{COLOURS[cell.color]}m{symbol}\x1b[0m"

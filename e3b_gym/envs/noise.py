@@ -139,10 +139,8 @@ class NoisyVectorObservation(VectorWrapper):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._elapsed += 1
         for i in np.flatnonzero(terminated | truncated):
-            final = infos["final_obs"][i]
-            infos["final_obs"][i] = _merge(
-                final, self._extras.draw(int(self._elapsed[i]), self._generators[i])
-            )
+            added = self._extras.draw(int(self._elapsed[i]), self._generators[i])
+            infos["final_obs"][i] = _merge(infos["final_obs"][i], added)
             self._elapsed[i] = 0
         return _merge(observations, self._draw_all()), rewards, terminated, truncated, infos
 

@@ -62,6 +62,8 @@ class Suite:
     """The module whose import adds the simulator's own ids to Gymnasium."""
     serves_all: bool = False
     """Whether its `make` takes every id with the prefix, not only those in `TASKS`."""
+    limit_option: str = "max_steps"
+    """What its `make` calls the number of steps until truncation."""
     adds_noise: bool = False
     """Whether its `make` takes the options `clock` (True or False) and `noise` itself."""
 
@@ -106,6 +108,7 @@ SUITES: tuple[Suite, ...] = (
         simulator="minihack",
         extra="minihack",
         registers="minihack",
+        limit_option="max_episode_steps",
     ),
     Suite(
         "VizDoom",

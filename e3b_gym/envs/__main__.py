@@ -1,0 +1,93 @@
+"""`python -m e3b_gym.envs`: lists the environments, shows one in the terminal, films it.
+
+python -m e3b_gym.envs                                         all ids: steps, actions, source
+python -m e3b_gym.envs MiniHack-Freeze-Horn-Restricted-v0      one id in full
+python -m e3b_gym.envs ID --watch [--keys]                     random play (or yours) in the terminal
+python -m e3b_gym.envs ID --record film.gif                    random play as .gif or .mp4
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from e3b_gym.envs import make, play
+from e3b_gym.envs.registry import SUITES, SuiteNotInstalledError, TaskRecord, all_tasks
+
+ACTIONS_SHOWN = 48
+"""Characters of action names in the list."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.id is None:
+        if options.watch or options.keys or options.record:
+            print("which environment? give its id, e.g. MiniGrid-MultiRoom-N6-v0", file=sys.stderr)
+            return 2
+        print_list()
+        return 0
+    try:
+        _, task = all_tasks().get(options.id, (None, None))
+        names = task.actions if task is not None else ()
+        if options.record:
+            count = play.record(
+                options.id, names, options.record, seed=options.seed, steps=options.steps, fps=options.fps
+            )
+            print(f"{count} pictures in {options.record}")
+        if options.watch or options.keys:
+            play.watch(options.id, names, seed=options.seed, steps=options.steps, fps=options.fps, by_hand=options.keys)
+        if not (options.record or options.watch or options.keys):
+            print_details(options.id, task)
+    except (ValueError, SuiteNotInstalledError, ImportError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def print_list() -> None:
+    """All ids by suite."""
+    for suite in SUITES:
+        note = "" if suite.is_installed() else f"  (not installed: pip install 'e3b-gym[{suite.extra}]')"
+        tasks = suite.load_tasks()
+        width = max(map(len, tasks))
+        print(f"\n{suite.name}: {len(tasks)} ids{note}")
+        print(f"  {'id':{width}}  {'kind':10}  steps  actions")
+        for id, task in tasks.items():
+            names = f"{len(task.actions):2}: {' '.join(task.actions)}"
+            names = names if len(names) <= ACTIONS_SHOWN else names[: ACTIONS_SHOWN - 3] + "..."
+            print(f"  {id:{width}}  {task.kind:10}  {task.max_steps!s:>5}  {names:{ACTIONS_SHOWN}}  {task.source}")
+    print("\nAny other id that Gymnasium knows works, too (`module:id` imports the module first).")
+
+
+def print_details(id: str, task: TaskRecord | None) -> None:
+    """One id: its record, its spaces."""
+    env: Any = make(id)
+    if task is not None:
+        print(f"{id}: {task.kind}, {task.max_steps} steps, {task.source}")
+        print("actions: " + "  ".join(f"{i} {name}" for i, name in enumerate(task.actions)))
+        print("keys:    " + play.describe_keys(task.actions))
+    print(f"action space:      {env.action_space}")
+    print(f"observation space: {env.observation_space}")
+    print(f"renders:           {', '.join(env.metadata.get('render_modes', [])) or 'nothing'}")
+    env.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m e3b_gym.envs", description="List, watch and film the environments."
+    )
+    parser.add_argument("id", nargs="?", help="an environment; without one, all are listed")
+    parser.add_argument("--watch", action="store_true", help="play at random in the terminal")
+    parser.add_argument("--keys", action="store_true", help="play by hand in the terminal")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="film random play to FILE.gif or FILE.mp4")
+    parser.add_argument("--seed", type=int, help="of the episodes and of the random play")
+    parser.add_argument("--steps", type=int, default=200, help="how many steps, over one or more episodes [200]")
+    parser.add_argument("--fps", type=float, default=10, help="steps shown in a second [10]")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
