@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from e3b_gym.envs import _rooms_kernels as kernels
@@ -140,7 +141,7 @@ class Worlds:
             if seed is not None:
                 if seed < 0:
                     raise ValueError(f"a seed must be a non-negative integer, got {seed}")
-                kernels.seed_streams(np.array([seed % 2**64], np.uint64), self.streams[i : i + 1])
+                kernels.seed_streams(np.array([int(seed) % 2**64], np.uint64), self.streams[i : i + 1])
 
     def begin(self, rows: Array) -> None:
         """A new episode in each world in `rows` [N] bool."""
@@ -148,12 +149,14 @@ class Worlds:
 
     def advance(self, actions: Array) -> tuple[Array, Array, Array]:
         """Steps all worlds; returns reward, terminated and truncated, each [N]."""
-        n = len(self.everyone)
-        if actions.shape != (n,) or actions.min() < 0 or actions.max() >= len(ACTIONS):
+        n, whole = len(self.everyone), actions.dtype.kind in "iu"
+        if not whole or actions.shape != (n,) or actions.min() < 0 or actions.max() >= len(ACTIONS):
             raise ValueError(f"actions must be {n} numbers from 0 to {len(ACTIONS) - 1}, got {actions!r}")
         reward, terminated, truncated = np.empty(n), np.empty(n, np.bool_), np.empty(n, np.bool_)
         state = self.tiles, self.agent, self.elapsed
-        kernels.advance(actions, *state, self.config.time_limit, reward, terminated, truncated)
+        kernels.advance(
+            actions.astype(np.int64, copy=False), *state, self.config.time_limit, reward, terminated, truncated
+        )
         return reward, terminated, truncated
 
     def observe(self) -> Observation:
@@ -175,6 +178,9 @@ class Worlds:
             kernels.flatten(rows, self.config.side, view, position, clock, noise, out)
 
     def layout(self, i: int) -> Layout:
+        """The map of world i as it is now."""
+        if not self.tiles[i].any():
+            raise ResetNeeded("there is no map yet; call reset() first")
         tiles = self.tiles[i, MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
         goal_y, goal_x = np.argwhere(tiles == kernels.GOAL)[0]
         return Layout(tiles, (int(self.agent[i, 0]), int(self.agent[i, 1])), (int(goal_x), int(goal_y)))

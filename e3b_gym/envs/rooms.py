@@ -94,7 +94,7 @@ class RoomsEnv(gymnasium.Env[Observation, Any]):
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if not self._in_episode:
             raise ResetNeeded("no episode is running; call reset() before step()")
-        reward, terminated, truncated = self._worlds.advance(np.array([action], np.int64))
+        reward, terminated, truncated = self._worlds.advance(np.array([action]))
         self._in_episode = not (terminated[0] or truncated[0])
         info = {} if self._in_episode else {"is_success": bool(terminated[0])}
         observation = _row(self._worlds.observe(), 0)
@@ -151,7 +151,7 @@ class RoomsVectorEnv(VectorEnv[Observation, Any, Any]):
     def step(self, actions: Any) -> tuple[Observation, Array, Array, Array, dict[str, Any]]:
         if not self._in_episode:
             raise ResetNeeded("no episode is running; call reset() before step()")
-        reward, terminated, truncated = self._worlds.advance(np.asarray(actions, np.int64))
+        reward, terminated, truncated = self._worlds.advance(np.asarray(actions))
         observations = self._worlds.observe()
         ended = terminated | truncated
         infos: dict[str, Any] = {}

@@ -439,10 +439,12 @@ def test_misuse_is_named():
     for each in (env, venv):
         with pytest.raises(ResetNeeded, match=r"call reset\(\)"):
             each.step(0)
+    with pytest.raises(ResetNeeded, match=r"no map yet; call reset\(\)"):
+        venv.layout(0)
     with pytest.raises(ValueError, match="non-negative"):
         venv.reset(seed=-1)
     venv.reset(seed=0)
-    for actions in ([0, 5], [-1, 0], [0, 0, 0]):
+    for actions in ([0, 5], [-1, 0], [0, 0, 0], [0.5, 1.0]):
         with pytest.raises(ValueError, match="actions must be 2 numbers from 0 to 4"):
             venv.step(np.array(actions))
     env.reset(seed=0)
