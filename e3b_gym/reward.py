@@ -71,6 +71,7 @@ class RewardMixer:
         self.extrinsic = extrinsic
         self.clip = clip
         self.floor = floor
+        self.norm = True  # False: the bonus is not divided by sigma, which goes on being updated
         self._moments = RunningMoments()
 
     def update(self, bonus: Tensor) -> None:
@@ -88,7 +89,7 @@ class RewardMixer:
     @property
     def sigma(self) -> float:
         """What the bonus is divided by; 1 before the first update."""
-        if self.normaliser == "none":
+        if self.normaliser == "none" or not self.norm:
             return 1.0
         floor = self.floor * abs(self._moments.mean) if self.normaliser == "std" else 0.0
         return max(self._moments.std, floor) or 1.0

@@ -7,6 +7,7 @@ names, or any function from an observation tree [rows, ...] to the tree of what 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -15,13 +16,29 @@ from e3b_gym.unroll import Tree
 
 Key: TypeAlias = Callable[[Tree], Tree]
 
-# Where each part lives in the observations of the suites, first match wins: NetHack has the agent's x and y as the
-# first two of blstats; MiniGrid and Rooms give them as "position" on request.
-PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "position": {"position": lambda leaf: leaf, "blstats": lambda leaf: leaf[:, :2]},
-    "image": {name: lambda leaf: leaf for name in ("glyphs", "image", "view", "rgb")},
-    "message": {"message": lambda leaf: leaf},
+# Where each part lives in the observations of the suites, first match wins, and how many of its columns count (None:
+# all). NetHack has the agent's x and y in front of blstats; MiniGrid and Rooms give them as "position" on request.
+PARTS: dict[str, dict[str, int | None]] = {
+    "position": {"position": None, "blstats": 2},
+    "image": {"glyphs": None, "image": None, "view": None, "rgb": None},
+    "message": {"message": None},
 }
+
+
+@dataclass(frozen=True)
+class Part:
+    """Takes one entry of a Dict observation, or its first columns."""
+
+    entry: str
+    columns: int | None = None
+
+    def __call__(self, obs: Tree) -> Tree:
+        return obs[self.entry] if self.columns is None else obs[self.entry][:, : self.columns]
+
+
+def full_observation(obs: Tree) -> Tree:
+    """Everything counts."""
+    return obs
 
 
 def make_key(key: str | Key, observation_space: gym.Space[Any]) -> Key:
@@ -29,16 +46,16 @@ def make_key(key: str | Key, observation_space: gym.Space[Any]) -> Key:
     if callable(key):
         return key
     if key == "full":
-        return lambda obs: obs
+        return full_observation
     if key not in PARTS:
         raise ValueError(
             f"unknown count key {key!r}; choose from full, {', '.join(PARTS)}, or pass a function of the observation"
         )
     names = list(observation_space.spaces) if isinstance(observation_space, gym.spaces.Dict) else []
-    for name, take in PARTS[key].items():
-        if name in names:
-            return lambda obs: take(obs[name])
+    for entry, columns in PARTS[key].items():
+        if entry in names:
+            return Part(entry, columns)
     raise ValueError(
-        f"there is no {key} to count in this observation space ({', '.join(names) or observation_space}); the {key} key "
-        f"looks for a Dict entry named {' or '.join(PARTS[key])}. Pass key=<a function of the observation tree> instead"
+        f"there is no {key} to count in this observation space ({', '.join(names) or observation_space}); the {key} "
+        f"key looks for a Dict entry named {' or '.join(PARTS[key])}. Pass key=<a function of the observation tree>"
     )

@@ -1,1 +1,1 @@
-"""Reward wrappers for Stable-Baselines3 and Gymnasium."""
+"""Reward wrappers for Stable-Baselines3 (`sb3`) and Gymnasium (`gymnasium`)."""
