@@ -176,9 +176,9 @@ class Grid(nn.Module):
         self.convolutions, self.width = _convolutions(SYMBOL_WIDTH if symbols else channels, height, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        # In chunks that fit the cache: fresh buffers for a whole batch cost more in page faults than its convolutions.
+        # On a CPU in chunks that fit the cache: fresh buffers for a whole batch cost more than convolutions.
         chunk = max(1, CHUNK // self.layout.size)
-        if len(x) <= chunk:
+        if len(x) <= chunk or x.device.type != "cpu":
             return self._features(x)
         return torch.cat([self._features(part) for part in torch.split(x, chunk)])
 
