@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from e3b_gym.bonuses import Bonus, make_bonus
+from e3b_gym.encoders import UnsupportedSpaceError
 from e3b_gym.presets import get_preset
 from e3b_gym.reward import RewardMixer
 from e3b_gym.wrappers.engine import BonusEngine
 
-_PLAIN = (str, int, float, bool, type(None))
 _MIXER = ("beta", "extrinsic", "normaliser", "clip", "floor")
 # Steps (per environment) kept for training the encoder when nobody says otherwise.
 RECORD_STEPS = 128
@@ -20,18 +21,16 @@ RECORD_STEPS = 128
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a wrapper was asked for; enough to build it again, where everything in it is plain.
+    """What a wrapper is made of, with the preset's settings filled in; enough to build it again.
 
     Attributes:
         bonus: a method's name, or None for a bonus object of the user's own.
-        preset: where unnamed settings come from.
-        mixer: settings of RewardMixer that were given.
-        options: settings of `make_bonus` that were given.
+        mixer: settings of RewardMixer.
+        options: settings of `make_bonus`.
         seed: of the initial weights.
     """
 
     bonus: str | None
-    preset: str
     mixer: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -39,37 +38,37 @@ class Recipe:
     @classmethod
     def of(cls, bonus: str | Bonus, preset: str = "default", seed: int | None = None, **settings: Any) -> Recipe:
         """From a wrapper's arguments: settings of the mixer (None = as the preset says) and options of the method."""
-        mixer = {name: value for name in _MIXER if (value := settings.pop(name, None)) is not None}
-        return cls(None if isinstance(bonus, Bonus) else bonus, preset, mixer, settings, seed)
+        if not isinstance(bonus, (str, Bonus)):
+            raise ValueError(f"bonus must be a method's name or a Bonus; got {type(bonus).__name__}")
+        name = bonus if isinstance(bonus, str) else None
+        chosen = get_preset(preset, name or "none")
+        # Numbers out of numpy would not come back from a file that is read without running code.
+        given = {key: value.item() if isinstance(value, np.generic) else value for key, value in settings.items()}
+        mixer = {key: value for key in _MIXER if (value := given.pop(key, None)) is not None}
+        if name is None and given:
+            raise ValueError(f"options ({', '.join(given)}) are for methods by name; set them on the bonus")
+        return cls(name, {**chosen.mixer, **mixer}, {**chosen.bonus, **given}, seed)
 
-    @property
-    def plain(self) -> bool:
-        """It can be written to a file and read back without running code from it."""
-        return self.bonus is not None and all(isinstance(value, _PLAIN) for value in self.options.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) if self.plain else {**asdict(self), "bonus": None, "options": {}}
-
-
-def build_engine(
-    recipe: Recipe,
-    bonus: str | Bonus,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    num_envs: int,
-    record_steps: int = RECORD_STEPS,
-) -> BonusEngine:
-    """The engine that a recipe describes, for these spaces. `bonus` is a method's name or the user's own object."""
-    preset = get_preset(recipe.preset, recipe.bonus or "none")
-    if isinstance(bonus, str):
-        options = {**preset.bonus, **recipe.options}
-        bonus = make_bonus(bonus, observation_space, action_space, num_envs, seed=recipe.seed, **options)
-    else:
-        if recipe.options:
-            raise ValueError(f"options ({', '.join(recipe.options)}) are for methods by name; set them on the bonus")
-        check_spaces(bonus, observation_space, action_space)
-    mixer = RewardMixer(**{**preset.mixer, **recipe.mixer})
-    return BonusEngine(bonus, mixer, num_envs, record_steps=record_steps)
+    def build(
+        self,
+        bonus: Bonus | None,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        num_envs: int,
+        record_steps: int = RECORD_STEPS,
+    ) -> BonusEngine:
+        """The engine for these spaces. `bonus` is the user's own object, where there is no method's name."""
+        if isinstance(action_space, (gym.spaces.Dict, gym.spaces.Tuple)):
+            remedy = "give the environment a Box, Discrete, MultiDiscrete or MultiBinary action space"
+            raise UnsupportedSpaceError("action_space", action_space, remedy)
+        if self.bonus is not None:
+            spaces = observation_space, action_space
+            bonus = make_bonus(self.bonus, *spaces, num_envs, seed=self.seed, **self.options)
+        elif bonus is None:
+            raise ValueError("this recipe has no method's name, so it needs the bonus itself")
+        else:
+            check_spaces(bonus, observation_space, action_space)
+        return BonusEngine(bonus, RewardMixer(**self.mixer), num_envs, record_steps=record_steps)
 
 
 def check_spaces(bonus: Bonus, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:

@@ -2,14 +2,14 @@
 
     reset(obs) -> step(action, obs, reward, done, ...) -> step -> ... -> train() -> step -> ...
 
-A step is an unroll of length 1 (`e3b_gym.unroll`). The engine remembers the last observation and its features, so each
+A step is an unroll of length 1 (`e3b_gym.unroll`). The engine keeps the features of the last observation, so each
 observation is embedded once while acting.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,51 +20,28 @@ from torch import Tensor
 
 from e3b_gym.bonuses import Bonus, Memory
 from e3b_gym.reward import RewardMixer
-from e3b_gym.unroll import Tree, Unroll, tree_map
+from e3b_gym.unroll import Tree
+from e3b_gym.wrappers.recording import Recorder
 from e3b_gym.wrappers.training import EncoderTrainer, TrainerConfig
 
 
 @dataclass(frozen=True)
 class Paid:
-    """What a step is worth, per environment, float32 [N].
+    """What a step is worth, per environment.
 
     Attributes:
-        total: the mixed reward, for the agent.
-        intrinsic: the bonus's part of it, beta * b / sigma.
-        bonus: b itself.
+        total: float32 [N], the mixed reward, for the agent.
+        intrinsic: float32 [N], the bonus's part of it, beta * b / sigma.
+        extrinsic: float32 [N], the environment's own reward.
+        bonus: float32 [N], b itself.
+        episodes: of the environments that ended an episode, its sums of intrinsic and of extrinsic.
     """
 
     total: NDArray[np.float32]
     intrinsic: NDArray[np.float32]
+    extrinsic: NDArray[np.float32]
     bonus: NDArray[np.float32]
-
-
-@dataclass
-class Tally:
-    """Sums over the steps since the encoder was last trained, for curves."""
-
-    steps: int = 0
-    bonus: float = 0.0
-    bonus_squared: float = 0.0
-    intrinsic: float = 0.0
-    extrinsic: float = 0.0
-
-    def add(self, paid: Paid, extrinsic: NDArray[Any]) -> None:
-        self.steps += len(paid.bonus)
-        self.bonus += float(paid.bonus.sum())
-        self.bonus_squared += float(np.square(paid.bonus, dtype=np.float64).sum())
-        self.intrinsic += float(np.abs(paid.intrinsic).sum())
-        self.extrinsic += float(np.abs(extrinsic).sum())
-
-    def summary(self) -> dict[str, float]:
-        mean = self.bonus / max(self.steps, 1)
-        variance = max(self.bonus_squared / max(self.steps, 1) - mean * mean, 0.0)
-        total = self.intrinsic + self.extrinsic
-        return {
-            "bonus_mean": mean,
-            "bonus_std": variance**0.5,
-            "reward_share": self.intrinsic / total if total else 0.0,
-        }
+    episodes: dict[int, tuple[float, float]]
 
 
 class BonusEngine:
@@ -90,14 +67,23 @@ class BonusEngine:
         self.bonus = bonus
         self.mixer = mixer
         self.num_envs = num_envs
-        self.training = True
         self.trainer = EncoderTrainer(bonus, trainer)
-        self.tally = Tally()
+        self.record = Recorder(record_steps, num_envs)
+        self._training = True
         self._memory: Memory | None = None
-        self._record: deque[Unroll] = deque(maxlen=record_steps)
-        self._obs: Tree = None
-        self._starts = torch.ones(num_envs, dtype=torch.bool)
         self._features: Any = None
+        self._paid: deque[Paid] = deque(maxlen=record_steps)  # since the last training, for curves
+        self._sums = np.zeros((2, num_envs))  # of the running episodes: intrinsic, extrinsic
+
+    @property
+    def training(self) -> bool:
+        """Whether the running scale learns, and steps are kept for `train`."""
+        return self._training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        self._training = value
+        self.record.clear()  # a record has no gaps
 
     @property
     def memory(self) -> Memory:
@@ -108,15 +94,14 @@ class BonusEngine:
 
     def record_up_to(self, steps: int) -> None:
         """Keeps the latest `steps` steps for `train` from now on."""
-        if steps < 1:
-            raise ValueError(f"at least 1 step must be recorded; got {steps}")
-        self._record = deque(self._record, maxlen=steps)
+        self.record = self.record.resized(steps)
+        self._paid = deque(maxlen=steps)
 
     def reset(self, obs: Tree) -> None:
         """All environments start an episode at `obs` (tree of numpy arrays [N, ...])."""
-        self._obs = as_tensors(obs)
-        self._starts = torch.ones(self.num_envs, dtype=torch.bool)
+        self.record.start(obs)
         self._features = None
+        self._sums[:] = 0.0
 
     def step(
         self,
@@ -132,7 +117,7 @@ class BonusEngine:
         """Scores one step of every environment.
 
         Args:
-            action: [N, ...], what was done.
+            action: [N, ...], what was done; must not be written to afterwards.
             obs: tree of [N, ...]: where the environments are now; of the next episode where `done`.
             reward: [N], the environment's own.
             done: [N], the step ended an episode.
@@ -141,59 +126,55 @@ class BonusEngine:
                 an episode.
             policy_logits: [N, A], what the acting policy said; only AGAC needs it.
         """
-        if self._obs is None:
+        if not self.record.started:
             raise ValueError("the environments were stepped before the first reset(); call reset() first")
-        unroll = self._unroll(action, as_tensors(obs), done, terminals, restarted, policy_logits)
+        extrinsic = np.array(reward, dtype=np.float32)
+        if not np.isfinite(extrinsic).all():
+            bad = np.flatnonzero(~np.isfinite(extrinsic)).tolist()
+            raise ValueError(f"the reward of environment {bad} is NaN or infinite; fix the environment")
+        unroll = self.record.add(action, obs, done, terminals, restarted=restarted, policy_logits=policy_logits)
         with torch.no_grad():
             self._features = self.bonus.embed(unroll, self._features)
             bonus = self.bonus.score(self._features, unroll, self.memory)[0].cpu()  # [N]
-        self._obs = tree_map(lambda leaf: leaf[1], unroll.obs)
-        self._starts = unroll.done[0]
-        if self.training:
-            self.mixer.update(bonus)
-            self._record.append(unroll)
-        total = self.mixer(torch.as_tensor(np.asarray(reward), dtype=torch.float32), bonus)
-        paid = Paid(total.numpy(), self.mixer.intrinsic(bonus).numpy(), bonus.numpy())
-        self.tally.add(paid, self.mixer.extrinsic * reward)
+        if self._training:
+            # An arrival that nobody saw says nothing about the scale of the bonus.
+            self.mixer.update(bonus if not done.any() and restarted is None else bonus[unroll.valid[0]])
+        else:
+            self.record.clear()
+        return self._pay(extrinsic, bonus, done)
+
+    def _pay(self, extrinsic: NDArray[np.float32], bonus: Tensor, done: NDArray[np.bool_]) -> Paid:
+        total = self.mixer(torch.from_numpy(extrinsic), bonus).numpy()
+        intrinsic = self.mixer.intrinsic(bonus).numpy()
+        self._sums[0] += intrinsic
+        self._sums[1] += extrinsic
+        episodes = {}
+        for env in np.flatnonzero(done).tolist():
+            episodes[env] = (float(self._sums[0, env]), float(self._sums[1, env]))
+            self._sums[:, env] = 0.0
+        paid = Paid(total, intrinsic, extrinsic, bonus.numpy(), episodes)
+        self._paid.append(paid)
         return paid
 
-    def _unroll(
-        self,
-        action: NDArray[Any],
-        obs: Tree,
-        done: NDArray[np.bool_],
-        terminals: Mapping[int, Tree],
-        restarted: NDArray[np.bool_] | None,
-        policy_logits: Tensor | None,
-    ) -> Unroll:
-        ended, starts = torch.as_tensor(done, dtype=torch.bool), self._starts
-        if restarted is not None and restarted.any():
-            # A reset is written as a step without a known end: it pays nothing and pairs nothing.
-            again = torch.as_tensor(restarted, dtype=torch.bool)
-            ended, starts = ended | again, starts & ~again
-        known = torch.zeros_like(ended)
-        known[sorted(terminals)] = True
-        rows = [terminals[env] for env in sorted(terminals)]
-        last = as_tensors(tree_map(lambda *leaves: np.stack(leaves), *rows)) if rows else None
-        return Unroll(
-            obs=tree_map(lambda before, after: torch.stack([before, after]), self._obs, obs),  # [2, N, ...]
-            action=torch.as_tensor(np.array(action))[None],
-            done=ended[None],
-            starts=starts,
-            terminal_obs=last,
-            terminal_known=known[None],
-            policy_logits=None if policy_logits is None else policy_logits[None],
-        )
-
     def train(self) -> dict[str, float]:
-        """Trains the encoder on the steps recorded since the last call; returns losses, diagnostics and the tally."""
-        stats = self.tally.summary() | {"sigma": self.mixer.sigma}
-        self.tally = Tally()
-        if self._record:
-            unroll = join(list(self._record))
-            self._record.clear()
-            stats |= self.trainer.train(unroll)
+        """Trains the encoder on the steps recorded since the last call; returns losses, diagnostics and statistics."""
+        stats = self._statistics()
+        self._paid.clear()
+        if len(self.record):
+            stats |= self.trainer.train(self.record.unroll())
+            self.record.clear()
             self._features = None  # the weights have changed
+        return stats
+
+    def _statistics(self) -> dict[str, float]:
+        """Of the bonus since the last training."""
+        stats = {"sigma": self.mixer.sigma}
+        if self._paid:
+            bonus = np.concatenate([paid.bonus for paid in self._paid], dtype=np.float64)
+            inner = sum(float(np.abs(paid.intrinsic).sum()) for paid in self._paid)
+            outer = self.mixer.extrinsic * sum(float(np.abs(paid.extrinsic).sum()) for paid in self._paid)
+            share = inner / (inner + outer) if inner + outer else 0.0
+            stats |= {"bonus_mean": float(bonus.mean()), "bonus_std": float(bonus.std()), "reward_share": share}
         return stats
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,52 +182,22 @@ class BonusEngine:
             "num_envs": self.num_envs,
             "bonus": self.bonus.state_dict(),
             "mixer": self.mixer.state_dict(),
+            "norm": self.mixer.norm,
             "memory": None if self._memory is None else self._memory.state_dict(),
             "trainer": self.trainer.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what was learned. The memory only where the number of environments is the same."""
         self.bonus.load_state_dict(state["bonus"])
         self.mixer.load_state_dict(state["mixer"])
+        self.mixer.norm = state["norm"]
         self.trainer.load_state_dict(state["trainer"])
         if state["memory"] is not None and state["num_envs"] == self.num_envs:
             self.memory.load_state_dict(state["memory"])
         self._features = None
 
-
-def join(steps: Sequence[Unroll]) -> Unroll:
-    """Consecutive unrolls of length 1 as one unroll."""
-    terminals = [step.terminal_obs for step in steps if step.terminal_obs is not None]
-    logits = [step.policy_logits for step in steps if step.policy_logits is not None]
-    return Unroll(
-        obs=tree_map(
-            lambda last, *leaves: torch.cat([*(leaf[:1] for leaf in leaves), last[1:]]),
-            steps[-1].obs,
-            *(step.obs for step in steps),
-        ),
-        action=torch.cat([step.action for step in steps]),
-        done=torch.cat([step.done for step in steps]),
-        starts=steps[0].starts,
-        terminal_obs=tree_map(lambda *leaves: torch.cat(leaves), *terminals) if terminals else None,
-        terminal_known=torch.cat([step.known for step in steps]),
-        policy_logits=torch.cat(logits) if len(logits) == len(steps) else None,
-    )
-
-
-def as_tensors(obs: Tree) -> Tree:
-    """A tree of numpy arrays as tensors that nobody else writes to. NaN in an observation is an error."""
-    return _as_tensors(obs, "observation")
-
-
-def _as_tensors(tree: Tree, path: str) -> Tree:
-    if isinstance(tree, dict):
-        return {key: _as_tensors(value, f"{path}[{key!r}]") for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_as_tensors(value, f"{path}[{i}]") for i, value in enumerate(tree))
-    array = np.array(tree)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        envs = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1)).tolist()
-        raise ValueError(f"{path} of environment {envs} has NaN or infinite values; fix the environment")
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)  # torch has few operations on wide unsigned integers
-    return torch.from_numpy(array)
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the experience: an unpickled engine has no environments, so it begins with `reset`."""
+        fresh = {"record": Recorder(self.record.capacity, self.num_envs), "_features": None}
+        return {**self.__dict__, **fresh, "_paid": deque(maxlen=self.record.capacity)}

@@ -4,12 +4,15 @@
     ...                                                   # act; rewards carry the bonus
     envs.train_encoder()                                  # after each rollout
 
-Infos carry `intrinsic_reward` and `extrinsic_reward`.
+Infos carry `intrinsic_reward` and `extrinsic_reward`, and at an episode's end `episode_intrinsic_reward` and
+`episode_extrinsic_reward`. RecordEpisodeStatistics inside counts the environment's own reward, outside the sum.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from pathlib import Path
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -18,10 +21,51 @@ from numpy.typing import NDArray
 
 from e3b_gym.bonuses import Bonus
 from e3b_gym.unroll import Tree, tree_map
-from e3b_gym.wrappers.building import RECORD_STEPS, Recipe, build_engine
+from e3b_gym.wrappers.building import RECORD_STEPS, Recipe
+from e3b_gym.wrappers.engine import BonusEngine, Paid
+from e3b_gym.wrappers.saving import load_engine, save_engine
 
 
-class E3BVectorReward(VectorWrapper):
+class _Engined:
+    """What the two wrappers share: an engine for `_spaces`, trained by hand, saved and loaded."""
+
+    _recipe: Recipe
+    engine: BonusEngine
+
+    @property
+    def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        raise NotImplementedError
+
+    @property
+    def bonus(self) -> Bonus:
+        return self.engine.bonus
+
+    def train_encoder(self) -> dict[str, float]:
+        """Trains on the steps since the last call (at most `record_steps`); returns losses and diagnostics."""
+        return self.engine.train()
+
+    def save(self, path: str | Path) -> None:
+        """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
+        save_engine(path, self._recipe, self.engine, *self._spaces)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: Any,
+        bonus: Bonus | None = None,
+        *,
+        record_steps: int = RECORD_STEPS,
+        **objects: Any,
+    ) -> Self:
+        """Wraps `env` with what `save` wrote. No code in the file is run. Arguments as in `E3BRewardWrapper.load`."""
+        wrapper = cls(env, "none")  # type: ignore[call-arg]
+        count = wrapper.engine.num_envs
+        wrapper._recipe, wrapper.engine = load_engine(path, *wrapper._spaces, count, bonus, objects, record_steps)
+        return wrapper
+
+
+class E3BVectorReward(_Engined, VectorWrapper):
     """Adds an exploration bonus to the rewards of a Gymnasium VectorEnv, in either autoreset mode.
 
     Args:
@@ -33,20 +77,32 @@ class E3BVectorReward(VectorWrapper):
     """
 
     def __init__(
-        self, env: VectorEnv, bonus: str | Bonus = "e3b", *, record_steps: int = RECORD_STEPS, **settings: Any
+        self,
+        env: VectorEnv[Any, Any, Any],
+        bonus: str | Bonus = "e3b",
+        *,
+        record_steps: int = RECORD_STEPS,
+        **settings: Any,
     ) -> None:
+        if not isinstance(env, VectorEnv):
+            raise ValueError(f"E3BVectorReward wraps a gymnasium.vector.VectorEnv; got {type(env).__name__}")
+        _refuse_second(env)
         super().__init__(env)
-        self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        if self._mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-            raise ValueError(
-                f"autoreset mode {self._mode} is not supported; make the vector env with NEXT_STEP or SAME_STEP"
-            )
-        spaces = env.single_observation_space, env.single_action_space
-        self.engine = build_engine(Recipe.of(bonus, **settings), bonus, *spaces, env.num_envs, record_steps)
+        self._same_step = _autoreset_mode(env) == AutoresetMode.SAME_STEP
+        self._recipe = Recipe.of(bonus, **settings)
+        own = bonus if isinstance(bonus, Bonus) else None
+        self.engine = self._recipe.build(own, *self._spaces, env.num_envs, record_steps)
         self._ended = np.zeros(env.num_envs, dtype=bool)
+        self._blind_ends = False  # an episode ended without its last observation, and this was reported
 
-    def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
-        obs, infos = self.env.reset(seed=seed, options=options)
+    @property
+    def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self.env.single_observation_space, self.env.single_action_space
+
+    def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None) -> Any:
+        if options is not None and "reset_mask" in options:
+            raise ValueError("E3BVectorReward follows the autoreset of its environments; reset() resets all of them")
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         self.engine.reset(obs)
         self._ended = np.zeros_like(self._ended)
         return obs, infos
@@ -54,64 +110,107 @@ class E3BVectorReward(VectorWrapper):
     def step(self, actions: Any) -> Any:
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         done = np.logical_or(terminated, truncated)
-        same_step = self._mode == AutoresetMode.SAME_STEP
         paid = self.engine.step(
-            np.asarray(actions),
+            np.array(actions),
             obs,
             rewards,
             done,
-            _final_observations(done, infos) if same_step else _last_observations(obs, done, infos),
-            restarted=None if same_step else self._ended,
+            self._last_observations(obs, done, infos) if done.any() else {},
+            restarted=None if self._same_step else self._ended,
         )
         self._ended = done
-        infos = {**infos, "intrinsic_reward": paid.intrinsic, "extrinsic_reward": np.array(rewards)}
-        return obs, paid.total.astype(np.float64), terminated, truncated, infos
+        return obs, paid.total.astype(np.float64), terminated, truncated, self._annotated(infos, paid)
 
-    def train_encoder(self) -> dict[str, float]:
-        """Trains on the steps since the last call (at most `record_steps`); returns losses and diagnostics."""
-        return self.engine.train()
+    def _last_observations(self, obs: Tree, done: NDArray[np.bool_], infos: dict[str, Any]) -> dict[int, Tree]:
+        """By environment, the true last observations; not those that the simulator has wiped."""
+        told = infos.get("final_info", {}) if self._same_step else infos
+        envs = np.flatnonzero(done & told.get("final_observation_valid", True)).tolist()
+        if not self._same_step:
+            return {env: tree_map(lambda leaf, env=env: leaf[env], obs) for env in envs}
+        if "final_obs" in infos:
+            return {env: infos["final_obs"][env] for env in envs}
+        if not self._blind_ends:
+            self._blind_ends = True
+            warnings.warn(
+                f"episodes of {type(self.env.unwrapped).__name__} end without infos['final_obs'], so their last steps "
+                "get no bonus; a VectorEnv with SAME_STEP autoreset must report it",
+                stacklevel=3,
+            )
+        return {}
+
+    def _annotated(self, infos: dict[str, Any], paid: Paid) -> dict[str, Any]:
+        everyone = np.ones(self.num_envs, dtype=bool)
+        told = {**infos, "intrinsic_reward": paid.intrinsic, "extrinsic_reward": paid.extrinsic}
+        told |= {"_intrinsic_reward": everyone, "_extrinsic_reward": everyone}
+        if paid.episodes:
+            ended = list(paid.episodes)
+            sums, mask = np.zeros((2, self.num_envs)), ~everyone
+            sums[:, ended], mask[ended] = np.transpose(list(paid.episodes.values())), True
+            told |= {"episode_intrinsic_reward": sums[0], "episode_extrinsic_reward": sums[1]}
+            told |= {"_episode_intrinsic_reward": mask, "_episode_extrinsic_reward": mask}
+        return told
 
 
-class E3BReward(gym.Wrapper[Any, Any, Any, Any]):
+class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any]):
     """Adds an exploration bonus to the rewards of a single Gymnasium environment. Arguments as in `E3BVectorReward`."""
 
     def __init__(
         self, env: gym.Env[Any, Any], bonus: str | Bonus = "e3b", *, record_steps: int = RECORD_STEPS, **settings: Any
     ) -> None:
+        if not isinstance(env, gym.Env):
+            raise ValueError(f"E3BReward wraps a gymnasium.Env; got {type(env).__name__}")
+        _refuse_second(env)
         super().__init__(env)
-        spaces = env.observation_space, env.action_space
-        self.engine = build_engine(Recipe.of(bonus, **settings), bonus, *spaces, 1, record_steps)
+        self._recipe = Recipe.of(bonus, **settings)
+        own = bonus if isinstance(bonus, Bonus) else None
+        self.engine = self._recipe.build(own, *self._spaces, 1, record_steps)
+
+    @property
+    def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self.env.observation_space, self.env.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
-        self.engine.reset(tree_map(lambda leaf: np.asarray(leaf)[None], obs))
+        self.engine.reset(tree_map(lambda leaf: np.array(leaf)[None], obs))
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        batch = tree_map(lambda leaf: np.asarray(leaf)[None], obs)
-        done = np.array([terminated or truncated])
-        valid = np.array([info.get("final_observation_valid", True)])
-        terminals = _last_observations(batch, done, {"final_observation_valid": valid})
-        paid = self.engine.step(np.asarray(action)[None], batch, np.array([reward], dtype=np.float32), done, terminals)
+        done = bool(terminated or truncated)
+        seen = done and info.get("final_observation_valid", True)
+        paid = self.engine.step(
+            np.array(action)[None],
+            tree_map(lambda leaf: np.asarray(leaf)[None], obs),
+            np.array([reward]),
+            np.array([done]),
+            {0: obs} if seen else {},
+        )
         info = {**info, "intrinsic_reward": float(paid.intrinsic[0]), "extrinsic_reward": float(reward)}
+        if done:
+            info["episode_intrinsic_reward"], info["episode_extrinsic_reward"] = paid.episodes[0]
         return obs, float(paid.total[0]), terminated, truncated, info
 
-    def train_encoder(self) -> dict[str, float]:
-        """Trains on the steps since the last call (at most `record_steps`); returns losses and diagnostics."""
-        return self.engine.train()
+
+def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    # The attribute first: SyncVectorEnv writes the metadata entry into a dict shared by all envs of the class.
+    mode = getattr(env.unwrapped, "autoreset_mode", None) or env.metadata.get("autoreset_mode")
+    if mode is None:
+        warnings.warn(
+            f"{type(env.unwrapped).__name__} does not say how it resets; NEXT_STEP is assumed. Set "
+            'metadata["autoreset_mode"] to gymnasium.vector.AutoresetMode.NEXT_STEP or SAME_STEP',
+            stacklevel=4,
+        )
+        return AutoresetMode.NEXT_STEP
+    mode = AutoresetMode(mode)
+    if mode == AutoresetMode.DISABLED:
+        raise ValueError(
+            "autoreset mode DISABLED is not supported; make the vector env with AutoresetMode.NEXT_STEP or SAME_STEP"
+        )
+    return mode
 
 
-def _last_observations(obs: Tree, done: NDArray[np.bool_], infos: dict[str, Any]) -> dict[int, Tree]:
-    """By environment, the last observations of ended episodes where `obs` still is of those."""
-    valid = infos.get("final_observation_valid", np.ones_like(done))
-    return {int(env): tree_map(lambda leaf, env=env: leaf[env], obs) for env in np.flatnonzero(done & valid)}
-
-
-def _final_observations(done: NDArray[np.bool_], infos: dict[str, Any]) -> dict[int, Tree]:
-    """By environment, the last observations of ended episodes where `obs` is of the next ones already."""
-    if "final_obs" not in infos:
-        return {}
-    valid = infos.get("final_info", {}).get("final_observation_valid", np.ones_like(done))
-    finals = infos["final_obs"]
-    return {int(env): finals[env] for env in np.flatnonzero(done) if valid[env] and finals[env] is not None}
+def _refuse_second(env: Any) -> None:
+    while isinstance(env, (gym.Wrapper, VectorWrapper)):
+        if isinstance(env, _Engined):
+            raise ValueError("this environment has an exploration bonus already; to use two, add them: bonus=a + b")
+        env = env.env

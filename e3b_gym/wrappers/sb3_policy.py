@@ -6,57 +6,61 @@ from typing import Any
 
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
-from stable_baselines3.common.vec_env import VecTransposeImage
-from stable_baselines3.dqn.policies import QNetwork
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.preprocessing import preprocess_obs
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecTransposeImage
 from torch import Tensor, nn
 
 from e3b_gym.bonuses import Bonus, PolicyDivergence, PolicyFeatures
-from e3b_gym.unroll import Tree
+from e3b_gym.encoders import sample_rows
+from e3b_gym.unroll import Tree, tree_map
 
 
 class PolicyEncoder:
-    """The policy's network up to its last layer, without recurrence: what `PolicyFeatures` embeds with.
+    """The acting policy's network up to its last layer, without recurrence: what `PolicyFeatures` embeds with.
 
     Args:
-        model: the algorithm; its policy must act on the observations that the wrapper sees.
+        model: the algorithm.
+        outside: the VecEnv wrappers between the policy and E3BRewardWrapper; they must leave observations as they
+            are, apart from VecTransposeImage, which is repeated here.
     """
 
-    def __init__(self, model: BaseAlgorithm) -> None:
+    def __init__(self, model: BaseAlgorithm, outside: list[VecEnvWrapper]) -> None:
+        if changed := [type(outer).__name__ for outer in outside if not isinstance(outer, VecTransposeImage)]:
+            raise ValueError(
+                f"the policy encoder must see what the policy sees, but {', '.join(changed)} stands between them; put "
+                "E3BRewardWrapper outermost"
+            )
         self._model = model
+        self._transposers = [outer for outer in outside if isinstance(outer, VecTransposeImage)]
+        self.dim = int(self._latent(sample_rows(model.observation_space, 1, seed=0)).shape[-1])
 
-    @property
-    def dim(self) -> int:
-        return int(self.encode(self._sample()).shape[-1])
+    def encode(self, obs: Tree) -> Tensor:
+        """[rows, dim] of a tree of [rows, ...], as the wrapper sees it."""
+        for transposer in self._transposers:
+            seen = transposer.transpose_observations(tree_map(lambda leaf: leaf.cpu().numpy(), obs))
+            obs = tree_map(torch.as_tensor, seen)
+        return self._latent(obs)
 
     @torch.no_grad()
-    def encode(self, obs: Tree) -> Tensor:
-        """[rows, dim] of a tree of [rows, ...]."""
-        policy = self._model.policy
-        actor: Any = getattr(policy, "q_net", None) or getattr(policy, "actor", None) or policy
-        obs = {k: v.to(policy.device) for k, v in obs.items()} if isinstance(obs, dict) else obs.to(policy.device)
-        space = self._model.observation_space
-        if not isinstance(obs, dict) and is_image_space(space) and obs.shape[1:] != space.shape:
-            obs = VecTransposeImage.transpose_image(obs.cpu().numpy())  # type: ignore[arg-type]
-            obs = torch.as_tensor(obs, device=policy.device)
-        rows = preprocess_obs(obs, space, normalize_images=policy.normalize_images)
-        if isinstance(actor, ActorCriticPolicy):
-            features = actor.pi_features_extractor(rows)
-            recurrent = hasattr(actor, "lstm_actor")
-            return features if recurrent else actor.mlp_extractor.forward_actor(features)
-        features = actor.features_extractor(rows)
-        if isinstance(actor, QNetwork):
-            return actor.q_net[:-1](features)
-        return actor.latent_pi(features) if hasattr(actor, "latent_pi") else features
-
-    def _sample(self) -> Tree:
-        obs = self._model.observation_space.sample()
-        return (
-            {k: torch.as_tensor(v)[None] for k, v in obs.items()}
-            if isinstance(obs, dict)
-            else torch.as_tensor(obs)[None]
-        )
+    def _latent(self, obs: Tree) -> Tensor:
+        policy: Any = self._model.policy
+        obs = tree_map(lambda leaf: leaf.to(policy.device), obs)
+        rows = preprocess_obs(obs, self._model.observation_space, normalize_images=policy.normalize_images)
+        if hasattr(policy, "mlp_extractor"):  # actor-critic: PPO, A2C, TRPO, MaskablePPO, RecurrentPPO
+            features = policy.pi_features_extractor(rows)
+            return features if hasattr(policy, "lstm_actor") else policy.mlp_extractor.forward_actor(features)  # type: ignore[no-any-return]
+        for network, layers, dropped in (
+            ("q_net", "q_net", 1),  # DQN
+            ("quantile_net", "quantile_net", 1),  # QRDQN
+            ("actor", "latent_pi", 0),  # SAC, TQC, CrossQ
+            ("actor", "mu", 2),  # TD3, DDPG: the last layer and its tanh
+        ):
+            part = getattr(getattr(policy, network, None), layers, None)
+            if part is not None:
+                features = getattr(policy, network).features_extractor(rows)
+                return part[: len(part) - dropped](features)  # type: ignore[no-any-return]
+        raise ValueError(f"the policy encoder does not know the network of {type(self._model).__name__}")
 
 
 class LogitsTap:
@@ -64,7 +68,7 @@ class LogitsTap:
 
     def __init__(self, model: BaseAlgorithm) -> None:
         layer = getattr(model.policy, "action_net", None)
-        if not isinstance(layer, nn.Module):
+        if not isinstance(model, OnPolicyAlgorithm) or not isinstance(layer, nn.Module):
             raise ValueError(
                 f"AGAC needs the policy's action probabilities, which {type(model).__name__} does not have; use PPO, "
                 "A2C, TRPO, MaskablePPO or RecurrentPPO"

@@ -21,8 +21,8 @@ class TrainerConfig:
         learning_rate: of Adam.
         epochs: passes over each recorded rollout.
         batch_size: transitions per minibatch, about.
-        window: consecutive steps that stay together in a minibatch. Inside a window every observation is embedded once
-            although it ends one step and begins the next.
+        window: at least so many consecutive steps stay together in a minibatch. Inside a window every observation is
+            embedded once although it ends one step and begins the next.
         max_grad_norm: gradients are clipped to this norm.
         seed: of the order of the minibatches.
     """
@@ -84,19 +84,20 @@ class EncoderTrainer:
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer.zero_grad(set_to_none=True)
-            total.backward()
+            torch.autograd.backward(total)
             torch.nn.utils.clip_grad_norm_(self.bonus.parameters(), self.config.max_grad_norm)
             optimizer.step()
         return {name: loss.item() for name, loss in losses.items()}
 
     def _minibatches(self, unroll: Unroll) -> Iterator[Unroll]:
         """Every transition once: windows of time x groups of environments, in random order."""
-        window = min(self.config.window, unroll.num_steps)
+        # Few environments make up for it with longer windows.
+        window = min(unroll.num_steps, max(self.config.window, math.ceil(self.config.batch_size / unroll.num_envs)))
         group = max(1, self.config.batch_size // window)
         pieces = [
             (start, columns)
             for start in range(0, unroll.num_steps, window)
-            for columns in torch.randperm(unroll.num_envs, generator=self._order).split(group)
+            for columns in torch.split(torch.randperm(unroll.num_envs, generator=self._order), group)
         ]
         for i in torch.randperm(len(pieces), generator=self._order).tolist():
             start, columns = pieces[i]

@@ -1,0 +1,96 @@
+"""The file of a reward wrapper: settings, encoder, optimiser, scale, memory. Plain data; reading it runs no code."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+
+from e3b_gym.bonuses import Bonus
+from e3b_gym.wrappers.building import RECORD_STEPS, Recipe
+from e3b_gym.wrappers.engine import BonusEngine
+
+_FORMAT = 1
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def save_engine(
+    path: str | Path,
+    recipe: Recipe,
+    engine: BonusEngine,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+) -> None:
+    """Writes the file, all or nothing."""
+    options = {name: value for name, value in recipe.options.items() if isinstance(value, _PLAIN)}
+    state = {
+        "format": _FORMAT,
+        "recipe": {**asdict(recipe), "options": options},
+        "objects": sorted(set(recipe.options) - set(options)),  # such as an encoder: given again on loading
+        "spaces": [str(observation_space), str(action_space)],
+        "engine": engine.state_dict(),
+    }
+    temporary = Path(path).with_name(Path(path).name + ".part")
+    torch.save(state, temporary)
+    temporary.replace(path)
+
+
+def load_engine(
+    path: str | Path,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    num_envs: int,
+    bonus: Bonus | None,
+    objects: dict[str, Any],
+    record_steps: int = RECORD_STEPS,
+) -> tuple[Recipe, BonusEngine]:
+    """What `save_engine` wrote, at work on `num_envs` environments with the same spaces.
+
+    Args:
+        bonus: made as before, if the saved wrapper had a bonus object of the user's own.
+        objects: options that were no plain values, such as an encoder, made as before.
+    """
+    state = _read(path)
+    spaces = [str(observation_space), str(action_space)]
+    if spaces != state["spaces"]:
+        raise ValueError(f"{path} was saved for the spaces {state['spaces']}, but this environment has {spaces}")
+    recipe = Recipe(**state["recipe"])
+    if recipe.bonus is None and bonus is None:
+        raise ValueError(f"{path} holds a bonus of your own making; make it again and pass it: load(..., bonus=...)")
+    if recipe.bonus is not None and bonus is not None:
+        raise ValueError(f"{path} holds the method {recipe.bonus!r}, which is built from the file; leave out bonus=...")
+    if set(objects) != set(state["objects"]):
+        wanted = ", ".join(f"{name}=..." for name in state["objects"]) or "no options"
+        raise ValueError(f"{path} was saved with options that no file can hold: load(...) needs {wanted}")
+    recipe.options.update(objects)
+    engine = recipe.build(bonus, observation_space, action_space, num_envs, record_steps)
+    saved = state["engine"]
+    if saved["num_envs"] != num_envs and not engine.bonus.episodic:
+        warnings.warn(
+            f"{path} remembers {saved['num_envs']} environments, but there are {num_envs} here: the lifelong memory "
+            "starts empty. Load with the same number to keep it",
+            stacklevel=3,
+        )
+    try:
+        engine.load_state_dict(saved)
+    except (RuntimeError, KeyError) as error:
+        raise ValueError(f"{path} does not fit this bonus; make the bonus or encoder as before ({error})") from error
+    return recipe, engine
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{path} was not written by the save() of a reward wrapper, or is damaged ({error})"
+        ) from error
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise ValueError(f"{path} was not written by the save() of this version's reward wrappers")
+    return state

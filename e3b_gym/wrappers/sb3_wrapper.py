@@ -1,0 +1,256 @@
+"""E3BRewardWrapper: the exploration bonus for Stable-Baselines3, in one line around any VecEnv.
+
+    venv = E3BRewardWrapper(venv)
+    PPO("MlpPolicy", venv).learn(1_000_000, callback=EncoderUpdateCallback())
+
+The bonus is part of the reward before the agent sees it, so it takes part in returns and advantages and gives credit to
+the steps that led to it. `Monitor` and `make_vec_env` sit inside, so `ep_rew_mean` stays the environment's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+from torch import Tensor
+
+from e3b_gym.bonuses import Bonus
+from e3b_gym.unroll import Tree
+from e3b_gym.wrappers.building import Recipe
+from e3b_gym.wrappers.engine import BonusEngine, Paid
+from e3b_gym.wrappers.gymnasium import E3BReward
+from e3b_gym.wrappers.saving import load_engine, save_engine
+
+# Steps (per environment) without any training after which a forgotten callback is reported: the length of PPO's default
+# rollout, so that one who trains by hand after each rollout is not reported.
+PATIENCE = 2048
+
+
+class E3BRewardWrapper(VecEnvWrapper):
+    """Adds an exploration bonus to the rewards of a VecEnv.
+
+    Every info dict gets `intrinsic_reward` (the bonus's part of the reward) and `extrinsic_reward` (what `venv` paid);
+    at an episode's end also `episode_intrinsic_reward` and `episode_extrinsic_reward`, their sums.
+
+    Args:
+        venv: any VecEnv.
+        bonus: a method by name (`e3b_gym.METHODS`), or a bonus object.
+        preset: "default" (what learns), "paper" or "authors"; see `e3b_gym.presets`.
+        beta: weight of the bonus.
+        extrinsic: weight of the environment's reward; 0 = reward-free.
+        normaliser: "std", "official" or "none".
+        clip: bound of the total reward; math.inf = none. Like the three above: None = as the preset says.
+        training: update the running scale, and record for the encoder. Set False to evaluate.
+        norm: divide the bonus by its running scale.
+        seed: of the encoder's initial weights.
+        **options: of the method, such as `ridge=0.01`, `dim=128`, `encoder=MyNetwork()`.
+
+    Attributes:
+        watched: a callback trains the encoder, so nobody has forgotten to.
+        policy_logits: gives what the policy said in the last step; set by the callback for AGAC.
+    """
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        bonus: str | Bonus = "e3b",
+        *,
+        preset: str = "default",
+        beta: float | None = None,
+        extrinsic: float | None = None,
+        normaliser: str | None = None,
+        clip: float | None = None,
+        training: bool = True,
+        norm: bool = True,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        _check_venv(venv)
+        super().__init__(venv)
+        mixer = {"beta": beta, "extrinsic": extrinsic, "normaliser": normaliser, "clip": clip}
+        recipe = Recipe.of(bonus, preset, seed, **mixer, **options)
+        own = bonus if isinstance(bonus, Bonus) else None
+        self._employ(recipe, recipe.build(own, self.observation_space, self.action_space, self.num_envs))
+        self.training = training
+        self.norm = norm
+
+    def _employ(self, recipe: Recipe, engine: BonusEngine) -> None:
+        self._recipe = recipe
+        self.engine = engine
+        self.watched = False
+        self.policy_logits: Callable[[], Tensor] | None = None
+        self._untrained_steps = 0
+        self._blind_ends = False  # an episode ended without its last observation, and this was reported
+        self._actions: NDArray[Any] = np.empty(0)
+        self._original_reward = np.zeros(self.num_envs, dtype=np.float32)
+
+    @property
+    def bonus(self) -> Bonus:
+        return self.engine.bonus
+
+    @property
+    def training(self) -> bool:
+        """Whether the running scale is updated and steps are recorded for the encoder."""
+        return self.engine.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        self.engine.training = value
+
+    @property
+    def norm(self) -> bool:
+        """Whether the bonus is divided by its running scale."""
+        return self.engine.mixer.norm
+
+    @norm.setter
+    def norm(self, value: bool) -> None:
+        self.engine.mixer.norm = value
+
+    @property
+    def reset_infos(self) -> list[dict[str, Any]]:
+        return self.venv.reset_infos
+
+    @reset_infos.setter
+    def reset_infos(self, value: list[dict[str, Any]]) -> None:
+        """VecEnv's constructor sets this; the inner VecEnv's are the ones that count."""
+
+    def reset(self) -> VecEnvObs:
+        obs = self.venv.reset()
+        self.engine.reset(obs)
+        self._original_reward = np.zeros(self.num_envs, dtype=np.float32)
+        return obs
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        self._actions = np.array(actions)
+        super().step_async(actions)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        obs, rewards, dones, infos = self.venv.step_wait()
+        logits = None if self.policy_logits is None else self.policy_logits()
+        terminals = self._last_observations(dones, infos) if dones.any() else {}
+        paid = self.engine.step(self._actions, obs, rewards, dones, terminals, policy_logits=logits)
+        self._original_reward = paid.extrinsic
+        if not self.watched:
+            self._notice_if_untrained()
+        return obs, paid.total, dones, _annotated(infos, paid)
+
+    def _last_observations(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, Tree]:
+        """By environment, the true last observations; not those that the simulator has wiped."""
+        last: dict[int, Tree] = {}
+        for env in np.flatnonzero(dones).tolist():
+            if not infos[env].get("final_observation_valid", True):
+                continue
+            if "terminal_observation" in infos[env]:
+                last[env] = infos[env]["terminal_observation"]
+            elif not self._blind_ends:
+                self._blind_ends = True
+                warnings.warn(
+                    f"episodes of {type(self.venv.unwrapped).__name__} end without infos['terminal_observation'], so "
+                    "their last steps get no bonus; a VecEnv that resets itself must report it",
+                    stacklevel=3,
+                )
+        return last
+
+    def _notice_if_untrained(self) -> None:
+        """Warns once if the encoder could be trained and nobody ever did."""
+        if not self.training or self.engine.trainer.optimizer is None or self._untrained_steps > PATIENCE:
+            return
+        self._untrained_steps += 1
+        if self._untrained_steps > PATIENCE:
+            warnings.warn(
+                f"the encoder of {type(self.bonus).__name__} has not been trained in {PATIENCE} steps; pass "
+                "callback=EncoderUpdateCallback() to learn(), or call train_encoder() after each rollout",
+                stacklevel=3,
+            )
+
+    def train_encoder(self) -> dict[str, float]:
+        """Trains the encoder on what was recorded since the last call. `EncoderUpdateCallback` does this for you."""
+        self.watched = True
+        return self.engine.train()
+
+    def get_original_reward(self) -> NDArray[np.float32]:
+        """The environment's own rewards of the last step."""
+        return self._original_reward.copy()
+
+    def evaluation(self, venv: VecEnv) -> E3BRewardWrapper:
+        """`venv` wrapped like this one but with the bonus off, for EvalCallback: rewards are the environment's own."""
+        return type(self)(venv, "none", extrinsic=1.0, clip=math.inf, training=False)
+
+    def save(self, path: str | Path) -> None:
+        """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
+        save_engine(path, self._recipe, self.engine, self.observation_space, self.action_space)
+
+    @classmethod
+    def load(cls, path: str | Path, venv: VecEnv, bonus: Bonus | None = None, **objects: Any) -> E3BRewardWrapper:
+        """Wraps `venv` with what `save` wrote. No code in the file is run.
+
+        Args:
+            path: the file.
+            venv: with the same spaces. Another number of environments is fine; a lifelong memory then starts empty.
+            bonus: a bonus object made as before, if the saved wrapper had one of your own.
+            **objects: options that a file cannot hold, such as `encoder=MyNetwork()`, made as before.
+        """
+        wrapper = cls(venv, "none")
+        spaces = venv.observation_space, venv.action_space
+        wrapper._employ(*load_engine(path, *spaces, venv.num_envs, bonus, objects))
+        return wrapper
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the venv, which may not be picklable; see `set_venv`."""
+        dropped = ("venv", "class_attributes", "policy_logits")
+        return {name: value for name, value in self.__dict__.items() if name not in dropped}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, venv=None, policy_logits=None)
+
+    def set_venv(self, venv: VecEnv) -> None:
+        """Gives an unpickled wrapper its VecEnv; call `reset` before stepping."""
+        if self.venv is not None:
+            raise ValueError("this wrapper has its VecEnv already; set_venv is for a wrapper that was unpickled")
+        _check_venv(venv)
+        for name, ours, theirs in (
+            ("observation space", self.observation_space, venv.observation_space),
+            ("action space", self.action_space, venv.action_space),
+            ("number of environments", self.num_envs, venv.num_envs),
+        ):
+            if ours != theirs:
+                raise ValueError(f"this wrapper was made for the {name} {ours}, but the VecEnv has {theirs}")
+        self.venv = venv
+        self.class_attributes = dict(inspect.getmembers(self.__class__))
+        self.render_mode = venv.render_mode
+
+
+def find_wrapper(venv: VecEnv | None) -> E3BRewardWrapper | None:
+    """The E3BRewardWrapper in a chain of VecEnv wrappers, if there is one."""
+    while isinstance(venv, VecEnvWrapper):
+        if isinstance(venv, E3BRewardWrapper):
+            return venv
+        venv = venv.venv
+    return None
+
+
+def _check_venv(venv: VecEnv) -> None:
+    if not isinstance(venv, VecEnv):
+        raise ValueError(
+            f"E3BRewardWrapper wraps a Stable-Baselines3 VecEnv; got {type(venv).__name__}. Make one with "
+            "make_vec_env, or use e3b_gym.wrappers.gymnasium for Gymnasium environments"
+        )
+    if find_wrapper(venv) is not None or any(venv.env_is_wrapped(E3BReward)):
+        raise ValueError("this VecEnv has an exploration bonus already; to use two, add them in one: bonus=a + b")
+
+
+def _annotated(infos: list[dict[str, Any]], paid: Paid) -> list[dict[str, Any]]:
+    """Copies of the infos with the parts of the reward; an environment may give the same dict at every step."""
+    pairs = zip(infos, paid.intrinsic.tolist(), paid.extrinsic.tolist(), strict=True)
+    told = [{**info, "intrinsic_reward": inner, "extrinsic_reward": outer} for info, inner, outer in pairs]
+    for env, (inner, outer) in paid.episodes.items():
+        told[env]["episode_intrinsic_reward"], told[env]["episode_extrinsic_reward"] = inner, outer
+    return told
