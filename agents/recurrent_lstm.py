@@ -1,0 +1,290 @@
+"""An LSTM over many sequences of unequal length, without padding, fast on a CPU when few run at a time.
+
+    i, f, o = sigmoid(W x_t + U h_{t-1} + b),  g = tanh(W x_t + U h_{t-1} + b)
+    c_t = f c_{t-1} + i g,  h_t = o tanh(c_t)
+
+W x_t is one matrix product for all rows, and so are the gradients of W and U. Only U h_{t-1} and its transpose run
+step by step, in compiled code: a few rows times a big matrix are bound by reading the matrix, which BLAS does about
+once per row and this once per four. Same function and parameters as nn.LSTM, which takes over where it is faster or
+where the kernel does not apply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch as th
+from torch import nn
+
+Weights = tuple[th.Tensor, th.Tensor, th.Tensor | None, th.Tensor | None]
+
+# numpy's error model: a division that may raise would keep its loop scalar. Only dot products may reorder additions.
+_compiled = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_compiled_sums = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+_LOG2_E = np.float32(1 / math.log(2))
+_LN2_HIGH = np.float32(0.693359375)  # few bits: n * _LN2_HIGH is exact for the n that occur
+_LN2_LOW = np.float32(math.log(2) - 0.693359375)
+_ROUND = np.float32(1.5 * 2**23)  # adding and subtracting it rounds a float32 to an integer
+_C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(1 / math.factorial(k)) for k in range(2, 8))
+_ZERO, _ONE, _TWO, _LIMIT = np.float32(0), np.float32(1), np.float32(2), np.float32(87)
+
+
+@_compiled
+def _exp(x):
+    """float32 exp within 1.3 ulp, free of branches so that it vectorises; clamps to +-87 and keeps NaN."""
+    x = -_LIMIT if x < -_LIMIT else (_LIMIT if x > _LIMIT else x)
+    n = (x * _LOG2_E + _ROUND) - _ROUND
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    series = _ONE + r * (_ONE + r * (_C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * (_C6 + r * _C7))))))
+    return series * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@_compiled
+def _sigmoid(x):
+    return _ONE / (_ONE + _exp(-x))
+
+
+@_compiled
+def _tanh(x):
+    return _TWO / (_ONE + _exp(-_TWO * x)) - _ONE
+
+
+@_compiled_sums
+def _add_1(a, weight, out):
+    """out += weight @ a; a [K], weight [N, K], out [N]."""
+    for j in range(len(out)):
+        w = weight[j]
+        total = _ZERO
+        for k in range(len(a)):
+            total += a[k] * w[k]
+        out[j] += total
+
+
+@_compiled_sums
+def _add_2(a, b, weight, out_a, out_b):
+    """Two rows for one pass over weight, four outputs at a time: eight sums fill the vector registers."""
+    for j in range(0, len(out_a), 4):
+        w, x, y, z = weight[j], weight[j + 1], weight[j + 2], weight[j + 3]
+        wa, xa, ya, za, wb, xb, yb, zb = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
+        for k in range(len(a)):
+            wa, xa, ya, za = wa + a[k] * w[k], xa + a[k] * x[k], ya + a[k] * y[k], za + a[k] * z[k]
+            wb, xb, yb, zb = wb + b[k] * w[k], xb + b[k] * x[k], yb + b[k] * y[k], zb + b[k] * z[k]
+        for i, (in_a, in_b) in enumerate(((wa, wb), (xa, xb), (ya, yb), (za, zb))):
+            out_a[j + i] += in_a
+            out_b[j + i] += in_b
+
+
+@_compiled_sums
+def _add_3(a, b, c, weight, out_a, out_b, out_c):
+    """Three rows for one pass over weight, two outputs at a time."""
+    for j in range(0, len(out_a), 2):
+        w, x = weight[j], weight[j + 1]
+        wa, wb, wc, xa, xb, xc = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
+        for k in range(len(a)):
+            wa, wb, wc = wa + a[k] * w[k], wb + b[k] * w[k], wc + c[k] * w[k]
+            xa, xb, xc = xa + a[k] * x[k], xb + b[k] * x[k], xc + c[k] * x[k]
+        for i, (in_a, in_b, in_c) in enumerate(((wa, wb, wc), (xa, xb, xc))):
+            out_a[j + i] += in_a
+            out_b[j + i] += in_b
+            out_c[j + i] += in_c
+
+
+@_compiled_sums
+def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
+    """Four rows for one pass over weight, two outputs at a time."""
+    for j in range(0, len(out_a), 2):
+        w, x = weight[j], weight[j + 1]
+        wa, wb, wc, wd, xa, xb, xc, xd = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
+        for k in range(len(a)):
+            wa, wb, wc, wd = wa + a[k] * w[k], wb + b[k] * w[k], wc + c[k] * w[k], wd + d[k] * w[k]
+            xa, xb, xc, xd = xa + a[k] * x[k], xb + b[k] * x[k], xc + c[k] * x[k], xd + d[k] * x[k]
+        for i, (in_a, in_b, in_c, in_d) in enumerate(((wa, wb, wc, wd), (xa, xb, xc, xd))):
+            out_a[j + i] += in_a
+            out_b[j + i] += in_b
+            out_c[j + i] += in_c
+            out_d[j + i] += in_d
+
+
+@_compiled
+def _add_product(source, shift, weight, target, rows):
+    """target[r] += weight @ source[r + shift] for r in rows."""
+    i, from_row = 0, rows + shift
+    while len(rows) - i >= 4:
+        r, s, t, u = from_row[i : i + 4]
+        a, b, c, d = rows[i : i + 4]
+        _add_4(source[r], source[s], source[t], source[u], weight, target[a], target[b], target[c], target[d])
+        i += 4
+    left = len(rows) - i
+    if left == 3:
+        r, s, t = from_row[i : i + 3]
+        a, b, c = rows[i : i + 3]
+        _add_3(source[r], source[s], source[t], weight, target[a], target[b], target[c])
+    elif left == 2:
+        r, s = from_row[i : i + 2]
+        _add_2(source[r], source[s], weight, target[rows[i]], target[rows[i + 1]])
+    elif left == 1:
+        _add_1(source[from_row[i]], weight, target[rows[i]])
+
+
+@_compiled
+def _cell(gates, previous_c, c, tanh_c, h):
+    """One row's cell; gates [4H] hold pre-activations (i, f, g, o) and leave as activations."""
+    size = len(c)
+    gate_i, gate_f, gate_g, gate_o = gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
+    for j in range(size):
+        i, f, g, o = _sigmoid(gate_i[j]), _sigmoid(gate_f[j]), _tanh(gate_g[j]), _sigmoid(gate_o[j])
+        value = f * previous_c[j] + i * g
+        squashed = _tanh(value)
+        gate_i[j], gate_f[j], gate_g[j], gate_o[j] = i, f, g, o
+        c[j], tanh_c[j], h[j] = value, squashed, o * squashed
+
+
+@_compiled
+def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
+    """One row's gradients; dc [H] enters as the gradient from the next row and leaves as that of the previous row."""
+    size = len(dc)
+    gate_i, gate_f, gate_g, gate_o = gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
+    d_i, d_f, d_g, d_o = dgates[:size], dgates[size : 2 * size], dgates[2 * size : 3 * size], dgates[3 * size :]
+    for j in range(size):
+        i, f, g, o, squashed = gate_i[j], gate_f[j], gate_g[j], gate_o[j], tanh_c[j]
+        d = dc[j] + dh[j] * o * (_ONE - squashed * squashed)
+        d_i[j] = d * g * i * (_ONE - i)
+        d_f[j] = d * previous_c[j] * f * (_ONE - f)
+        d_g[j] = d * i * (_ONE - g * g)
+        d_o[j] = dh[j] * squashed * o * (_ONE - o)
+        dc[j] = d * f
+
+
+@_compiled
+def _forward(first, lengths, weight, gates, previous_h, previous_c, c, tanh_c, h):
+    """Run all sequences, longest first; arrays [N, 4H] or [N, H] hold them back to back, b from row first[b]."""
+    active = len(first)
+    for t in range(lengths[0]):
+        while lengths[active - 1] <= t:
+            active -= 1
+        rows = first[:active] + t
+        _add_product(previous_h, 0, weight, gates, rows)
+        for b in range(active):
+            row = rows[b]
+            _cell(gates[row], previous_c[row], c[row], tanh_c[row], h[row])
+            if t + 1 < lengths[b]:
+                previous_h[row + 1] = h[row]
+                previous_c[row + 1] = c[row]
+
+
+@_compiled
+def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
+    """Fill dgates [N, 4H]; dh [N, H] enters as the gradient of the output rows and gains that of later rows."""
+    dc = np.zeros((len(first), dh.shape[1]), dh.dtype)
+    active = 0
+    for t in range(lengths[0] - 1, -1, -1):
+        _add_product(dgates, 1, weight, dh, first[:active] + t)  # those that also have a row t + 1
+        while active < len(first) and lengths[active] > t:
+            active += 1
+        for b in range(active):
+            row = first[b] + t
+            _cell_backward(gates[row], previous_c[row], tanh_c[row], dh[row], dc[b], dgates[row])
+
+
+class Sequences(NamedTuple):
+    """Where each sequence lies among the rows, longest first."""
+
+    first: np.ndarray  # [S]
+    lengths: np.ndarray  # [S], descending
+    order: np.ndarray  # [S], place of each in the caller's order
+
+    @classmethod
+    def back_to_back(cls, lengths: np.ndarray) -> Sequences:
+        order = np.argsort(-lengths, kind="stable")
+        return cls((np.cumsum(lengths) - lengths)[order], lengths[order], order)
+
+
+def _run(x: th.Tensor, weights: Weights, h_0: th.Tensor, c_0: th.Tensor, sequences: Sequences) -> list[th.Tensor]:
+    """One layer's gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; h_0 and c_0 [S, H]."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    gates = x @ w_ih.t() if b_ih is None or b_hh is None else th.addmm(b_ih + b_hh, x, w_ih.t())
+    previous_h, previous_c, c, tanh_c, h = (x.new_empty(len(x), w_hh.shape[1]) for _ in range(5))
+    first, order = th.from_numpy(sequences.first), th.from_numpy(sequences.order)
+    previous_h[first], previous_c[first] = h_0[order], c_0[order]
+    arrays = [gates, previous_h, previous_c, c, tanh_c, h]
+    _forward(sequences.first, sequences.lengths, w_hh.contiguous().numpy(), *(array.numpy() for array in arrays))
+    return arrays
+
+
+class _Layer(th.autograd.Function):
+    """One LSTM layer with its gradients; none for the initial states, which the buffer recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, sequences) -> th.Tensor:
+        gates, previous_h, previous_c, _, tanh_c, h = _run(x, (w_ih, w_hh, b_ih, b_hh), h_0, c_0, sequences)
+        ctx.save_for_backward(x, w_ih, w_hh, gates, previous_h, previous_c, tanh_c)
+        ctx.sequences, ctx.has_bias = sequences, b_ih is not None
+        return h
+
+    @staticmethod
+    @th.autograd.function.once_differentiable
+    def backward(ctx: Any, d_out: th.Tensor) -> tuple:
+        x, w_ih, w_hh, gates, previous_h, previous_c, tanh_c = ctx.saved_tensors
+        d_h, d_gates = d_out.clone(memory_format=th.contiguous_format), th.empty_like(gates)
+        arrays = (w_hh.t().contiguous(), gates, previous_c, tanh_c, d_h, d_gates)
+        _backward(ctx.sequences.first, ctx.sequences.lengths, *(array.numpy() for array in arrays))
+        d_x = d_gates @ w_ih if ctx.needs_input_grad[0] else None
+        d_bias = d_gates.sum(0) if ctx.has_bias else None
+        return d_x, d_gates.t() @ x, d_gates.t() @ previous_h, d_bias, d_bias, None, None, None
+
+
+def _layers(lstm: nn.LSTM) -> Iterator[tuple[int, Weights]]:
+    for layer, weights in enumerate(lstm.all_weights):
+        yield layer, (*weights, None, None)[:4]  # no biases where the LSTM has none
+
+
+def is_plain(lstm: nn.LSTM) -> bool:
+    """Whether one call over time equals one call per step (dropout would draw other random numbers)."""
+    return not (lstm.bidirectional or lstm.batch_first or lstm.dropout or lstm.proj_size)
+
+
+def _suits_kernel(lstm: nn.LSTM, x: th.Tensor, rows_per_step: float) -> bool:
+    """float32 on a CPU with few rows at a time; from about 24 on BLAS is as fast."""
+    return x.device.type == "cpu" and x.dtype == th.float32 and lstm.hidden_size % 4 == 0 and rows_per_step <= 24
+
+
+def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, lengths: np.ndarray) -> th.Tensor:
+    """Outputs [N, H] of sequences x [N, F] that lie back to back.
+
+    Args:
+        lstm: a plain LSTM (`is_plain`).
+        x: the rows, sum(lengths) of them.
+        h_0: initial hidden states [layers, S, H]; gradients do not flow into them.
+        c_0: initial cell states [layers, S, H]; likewise.
+        lengths: rows of each sequence [S], at least one each.
+    """
+    if _suits_kernel(lstm, x, len(x) / lengths.max()):
+        sequences = Sequences.back_to_back(lengths)
+        for layer, weights in _layers(lstm):
+            x = _Layer.apply(x.contiguous(), *weights, h_0[layer], c_0[layer], sequences)
+        return x
+    packed = nn.utils.rnn.pack_sequence(x.split(lengths.tolist()), enforce_sorted=False)
+    padded, _ = nn.utils.rnn.pad_packed_sequence(lstm(packed, (h_0, c_0))[0], batch_first=True)  # [S, L, H]
+    real = th.arange(padded.shape[1]) < th.from_numpy(lengths)[:, None]  # [S, L]
+    return padded[real.to(x.device)]
+
+
+def lstm_step(
+    lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor
+) -> tuple[th.Tensor, tuple[th.Tensor, th.Tensor]]:
+    """One step of B sequences: outputs [B, H] and the new states [layers, B, H]; x [B, F]."""
+    if th.is_grad_enabled() or not _suits_kernel(lstm, x, len(x)):
+        out, states = lstm(x[None], (h_0, c_0))
+        return out[0], states
+    sequences = Sequences.back_to_back(np.ones(len(x), np.int64))
+    hidden, cell = [], []
+    for layer, weights in _layers(lstm):
+        *_, c, _, x = _run(x.contiguous(), weights, h_0[layer], c_0[layer], sequences)
+        hidden.append(x)
+        cell.append(c)
+    return x, (th.stack(hidden), th.stack(cell))
