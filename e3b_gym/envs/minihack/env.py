@@ -62,8 +62,10 @@ class Options:
         unknown = [key for key in self.observation_keys if key not in known]
         if unknown or not self.observation_keys or isinstance(self.observation_keys, str):
             raise ValueError(f"observation_keys={self.observation_keys!r}: choose some of {', '.join(known)}")
-        if self.crop_size and not all(isinstance(side, int) and side > 0 for side in self.crop_shape):
+        if self.crop_size and not _is_crop_size(self.crop_size):
             raise ValueError(f"crop_size={self.crop_size!r}: give a positive int, (height, width), or 0 for no crop")
+        if not 0 <= self.crop_pad < nethack.MAX_GLYPH:
+            raise ValueError(f"crop_pad={self.crop_pad}: give a glyph, 0..{nethack.MAX_GLYPH - 1}")
         if self.max_episode_steps is not None and self.max_episode_steps < 1:
             raise ValueError(f"max_episode_steps={self.max_episode_steps}: give at least 1, or None for the task's own")
         if self.level_pool < 0:
@@ -107,6 +109,11 @@ class Options:
             return None
         picture = render.ansi if self.render_mode == "ansi" else render.rgb_array
         return picture(buffers["tty_chars"][index], buffers["tty_colors"][index])
+
+
+def _is_crop_size(size: Any) -> bool:
+    sides = (size, size) if isinstance(size, int) else size
+    return isinstance(sides, tuple) and len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)
 
 
 def find_task(task: str | Task) -> Task:

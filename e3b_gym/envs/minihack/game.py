@@ -85,7 +85,7 @@ class Game:
         self._pool: list[bytes] = []
         self._blstats, self._message = buffers["blstats"], buffers["message"]
         self._internal, self._program_state = buffers["internal"], buffers["program_state"]
-        self._turn = 0
+        self._turn, self.seeds = 0, (0, 0)
         skill = task.kind == "skill"
         self._all_questions = skill
         character = "cav-hum-neu-mal" if skill else "rog-hum-cha-mal"
@@ -108,8 +108,8 @@ class Game:
         """Starts the next episode of a seed stream; the buffers then hold the first observation."""
         self._write_level(rng)
         for _ in range(_MAX_ATTEMPTS):
-            core, display = (int(seed) for seed in rng.integers(_SEED_BOUND, size=2))
-            self._nethack.set_initial_seeds(core, display, False, None)
+            self.seeds = int(rng.integers(_SEED_BOUND)), int(rng.integers(_SEED_BOUND))  # NetHack's "core" and "disp"
+            self._nethack.set_initial_seeds(*self.seeds, False, None)
             self._nethack.reset()
             if self._open_on_an_ordinary_day():
                 break

@@ -19,6 +19,12 @@ from typing import Any
 
 from e3b_gym.envs.minihack.tasks import LavaCrossing, MultiRoom, StockLevel, Task
 
+with warnings.catch_warnings():
+    # Here and not where it is used: it imports pkg_resources, which warns, and keeps an exception whose traceback would
+    # hold on to whoever is being constructed at that moment.
+    warnings.simplefilter("ignore")
+    import minihack  # type: ignore[import-untyped]
+
 LEVEL_NAME = "mylevel"
 """The level that MiniHack's dungeon file puts first."""
 
@@ -73,7 +79,7 @@ def archive(files: dict[str, bytes]) -> bytes:
     for name, content in files.items():
         entries.append(_archive_entry(name, offset))
         offset += len(content)
-    name_bytes = sum(len(name) + 2 for name in names)  # each name with its kind letter and terminator
+    name_bytes = sum(len(name) + 1 for name in names)  # each with a terminator, as C stores them
     header = _archive_header(len(names), name_bytes, start, offset)
     return b"".join([header, *entries, *files.values()])
 
@@ -130,14 +136,15 @@ def grid_description(grid_env: Any, level: MultiRoom | LavaCrossing) -> str:
     grid, doors = grid_env.grid, []
     rows: list[str] = []
     top = 0
+    width = grid.width
     for y in range(grid.height - 1):
-        cells = [grid.get(x, y) for x in range(grid.width)]
-        row = "".join("." if cell is None else symbols.get(cell.type, ".") for cell in cells)
+        cells = grid.grid[y * width : (y + 1) * width]
+        row = "".join(["." if cell is None else symbols.get(cell.type, ".") for cell in cells])
         if wall not in row:
             top += not rows
             continue
         first, last = row.index(wall), row.rindex(wall)
-        rows.append(" " * first + row[first : last + 1] + " " * (grid.width - last - 1))
+        rows.append(" " * first + row[first : last + 1] + " " * (width - last - 1))
         doors += [(x, y - top) for x, symbol in enumerate(row) if symbol == "+"]
     goal_x, goal_y = _goal_position(grid)
     start = int(grid_env.agent_pos[0]), int(grid_env.agent_pos[1]) - top
@@ -189,10 +196,7 @@ def stock_definition(entry_point: str) -> tuple[str, tuple[bytes, ...]]:
         the goal).
     """
     module_name, class_name = entry_point.split(":")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # minihack imports pkg_resources, which warns
-        minihack = importlib.import_module("minihack")
-        stock_class = getattr(importlib.import_module(f"minihack.envs.{module_name}"), class_name)
+    stock_class = getattr(importlib.import_module(f"minihack.envs.{module_name}"), class_name)
     base = minihack.MiniHackSkill if issubclass(stock_class, minihack.MiniHackSkill) else minihack.MiniHackNavigation
     recorded: dict[str, Any] = {}
 

@@ -36,7 +36,8 @@ PALETTE = np.array(
 def ansi(chars: NDArray[np.uint8], colors: NDArray[np.int8]) -> str:  # [24, 80] each
     """The terminal as text with ANSI colour codes, one escape sequence per run of equal colour."""
     lines = []
-    for char_row, color_row in zip(chars, colors & 15, strict=True):
+    visible = np.where(chars == ord(" "), 7, colors & 15)  # the colour of a blank cell would only cut runs
+    for char_row, color_row in zip(chars, visible, strict=True):
         starts = np.flatnonzero(np.diff(color_row, prepend=-1))
         ends = [*starts[1:], len(color_row)]
         line = ""

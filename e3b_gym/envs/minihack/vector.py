@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from e3b_gym.envs.minihack.crop import crop_into
 from e3b_gym.envs.minihack.env import RENDER_MODES, Options, find_task
+from e3b_gym.envs.minihack.game import Game
 from e3b_gym.envs.minihack.tasks import Task
 
 Batch = dict[str, NDArray[Any]]
@@ -48,6 +49,7 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
     }
 
     def __init__(self, task: str | Task, num_envs: int, copy: bool = True, **options: Any) -> None:
+        self._games: list[Game] = []  # first, for `close` after a refused argument
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: give at least 1")
         self.task, self.options, self.num_envs, self.copy = find_task(task), Options(**options), num_envs, copy

@@ -1,0 +1,176 @@
+"""MiniHack leaves nothing behind: no files, no processes, no memory, however a process ends."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from e3b_gym.envs import minihack
+from e3b_gym.envs.minihack import scratch
+
+FREEZE, LAVA = "MiniHack-Freeze-Random-Restricted-v0", "MiniHack-MultiRoom-N6-Lava-v0"
+
+PLAYER = f"""
+import os, sys
+from e3b_gym.envs import minihack
+env, vector = minihack.make({LAVA!r}), minihack.make_vec({FREEZE!r}, 2)
+env.reset(seed=0), vector.reset(seed=0)
+print("playing", flush=True)
+END
+"""
+
+
+def cleaners(directory):
+    """Shells that wait to clean this temporary directory."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(directory) in word for word in process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+def wait_until_clean(directory, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not list(directory.iterdir()) and not cleaners(directory):
+            return
+        time.sleep(0.02)
+    pytest.fail(f"left behind: {list(directory.iterdir())}, {cleaners(directory)}")
+
+
+def start_player(directory, ending="input()"):
+    environment = os.environ | {"TMPDIR": str(directory)}
+    code = PLAYER.replace("END", ending)
+    player = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+    assert player.stdout.readline() == b"playing\n"
+    return player
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_nothing_is_left_after_a_kill(name, tmp_path):
+    with start_player(tmp_path) as player:
+        (root,) = tmp_path.iterdir()
+        assert len([path for path in root.iterdir() if path.is_dir()]) == 3
+        assert len(cleaners(tmp_path)) == 1
+        player.send_signal(getattr(signal, name))
+        player.wait()
+        wait_until_clean(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "pass  # the interpreter ends with open games",
+        "raise RuntimeError('crash')",
+        "os.abort()",
+        "del env, vector; import gc; gc.collect(); assert not os.listdir(os.environ['TMPDIR'])",
+    ],
+)
+def test_nothing_is_left_after_any_end_of_the_process(ending, tmp_path):
+    with start_player(tmp_path, ending) as player:
+        player.wait()
+        wait_until_clean(tmp_path)
+        assert player.returncode == 0 or "raise" in ending or "os." in ending.split(";")[0]
+
+
+def test_closing_the_last_game_removes_files_and_cleaner_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_root", None)
+    first, second = minihack.make(FREEZE), minihack.make(LAVA)
+    first.reset(seed=0)
+    second.reset(seed=0)
+    first.close()
+    assert len(list(tmp_path.iterdir())) == 1
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+    assert cleaners(tmp_path) == []
+
+
+def use_and_drop_in_child(env):
+    env.close()  # a child must not delete its parent's files
+    own = minihack.make(FREEZE)
+    own.reset(seed=0)
+    own.close()
+
+
+def test_a_forked_child_leaves_its_parents_files_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_root", None)
+    env = minihack.make(LAVA)
+    env.reset(seed=0)
+    child = multiprocessing.get_context("fork").Process(target=use_and_drop_in_child, args=(env,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert len(list(tmp_path.iterdir())) == 1
+    env.reset()
+    env.close()
+    wait_until_clean(tmp_path)
+
+
+def test_roots_of_dead_machines_are_swept_and_living_ones_kept(tmp_path, monkeypatch):
+    old = time.time() - 3600
+    dead = tmp_path / f"{scratch.PREFIX}dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+    os.utime(dead, (old, old))
+    with start_player(tmp_path) as player:
+        assert not dead.exists(), "the player's start sweeps"
+        (living,) = tmp_path.iterdir()
+        os.utime(living, (old, old))
+        scratch._sweep(tmp_path)
+        assert living.exists()
+        player.communicate(b"\n")
+
+
+def resident_bytes_after(env, resets):
+    for _ in range(resets):
+        env.reset()
+        env.step(0)
+    return psutil.Process().memory_info().rss
+
+
+def test_memory_stays_flat_over_two_hundred_resets():
+    env = minihack.make(FREEZE)
+    env.reset(seed=0)
+    start = resident_bytes_after(env, 50)
+    assert resident_bytes_after(env, 200) - start < 3e6
+    env.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", [FREEZE, LAVA])
+def test_memory_stays_flat_over_five_thousand_resets(id):
+    env = minihack.make(id)
+    env.reset(seed=0)
+    start = resident_bytes_after(env, 200)
+    files = sum(path.stat().st_size for path in env._game._directory.rglob("*"))
+    assert resident_bytes_after(env, 5000) - start < 8e6
+    assert sum(path.stat().st_size for path in env._game._directory.rglob("*")) < files + 1e5
+    env.close()
+
+
+@pytest.mark.slow
+def test_making_and_closing_five_hundred_environments_leaves_no_memory_or_descriptors():
+    def cycle(count):
+        for _ in range(count):
+            env = minihack.make(FREEZE)
+            env.reset(seed=0)
+            env.close()
+        return psutil.Process().memory_info().rss, psutil.Process().num_fds()
+
+    memory, descriptors = cycle(50)
+    later_memory, later_descriptors = cycle(500)
+    assert later_descriptors == descriptors
+    assert later_memory - memory < 1.5e7
