@@ -84,6 +84,7 @@ def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps:
     """Shows a run in the terminal; on anything but a terminal the pictures follow each other."""
     env = _make_rendered(id, ("ansi", "rgb_array"))
     env.action_space.seed(seed)
+    names = names or tuple(map(str, range(getattr(env.action_space, "n", 0))))
     screen = sys.stdout.isatty()
     hint = f"{describe_keys(names)}\nCtrl-C quits\n" if by_hand else ""
     try:
@@ -184,17 +185,22 @@ def describe_keys(names: tuple[str, ...]) -> str:
 def _keyboard(names: tuple[str, ...]) -> Iterator[Policy]:
     """Actions from single key presses; keys without a meaning are ignored."""
     if not (sys.stdin.isatty() and names):
-        raise ValueError("playing by hand needs a terminal and an environment with named actions; leave out --keys")
+        raise ValueError("playing by hand needs a terminal and discrete actions; leave out --keys")
     import termios
     import tty
 
     keys = assign_keys(names)
     before = termios.tcgetattr(sys.stdin)
 
+    typed = ""
+
     def act() -> int:
+        nonlocal typed
         while True:
-            pressed = os.read(sys.stdin.fileno(), 3).decode(errors="ignore")
-            for key in ARROWS.get(pressed, pressed[:1]):
+            typed = typed or os.read(sys.stdin.fileno(), 64).decode(errors="ignore")
+            length = 3 if typed.startswith("\x1b[") else 1  # an arrow is three characters, and keys may be typed ahead
+            pressed, typed = typed[:length], typed[length:]
+            for key in ARROWS.get(pressed, pressed):
                 if key in keys:
                     return keys[key]
 

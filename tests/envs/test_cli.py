@@ -1,0 +1,149 @@
+"""`python -m e3b_gym.envs`: the list, one id, watching, playing by hand, films."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import imageio.v3 as imageio
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from e3b_gym.envs import play
+from e3b_gym.envs.__main__ import main
+from e3b_gym.envs.registry import all_tasks
+
+
+def test_the_list_shows_every_id_with_actions_steps_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for id, (_, task) in all_tasks().items():
+        (line,) = (line for line in lines if line.split()[:1] == [id])
+        assert f" {task.max_steps} " in line
+        assert f" {len(task.actions)}: {task.actions[0]} " in line
+        assert line.endswith(task.source)
+
+
+def test_one_id_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["MiniGrid-DoorKey-5x5-v0"]) == 0
+    out = capsys.readouterr().out
+    assert "250 steps" in out
+    assert "5 toggle" in out
+    assert "Discrete(7)" in out
+
+
+@pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniHack-Freeze-Horn-Restricted-v0", "Rooms-v0"])
+def test_watching_shows_the_map_and_what_happened(id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([id, "--watch", "--steps", "3", "--seed", "1"]) == 0
+    first = capsys.readouterr().out
+    assert "episode 1 starts, seed 1" in first
+    assert "step 3" in first
+    assert "@" in first or ">" in first or "^" in first or "v" in first
+    main([id, "--watch", "--steps", "3", "--seed", "1"])
+    assert capsys.readouterr().out == first, "a seed fixes the play"
+
+
+def test_watching_goes_on_after_an_ending() -> None:
+    from e3b_gym.envs import make
+
+    env = make("Rooms-v0", max_steps=2, render_mode="ansi")
+    captions = [moment.caption for moment in play.run(env, lambda: 0, ("up",) * 5, seed=0, steps=4)]
+    assert captions[2].endswith("time limit")
+    assert captions[3] == "episode 2 starts"
+    assert captions[4].startswith("episode 2  step 1")
+
+
+def test_pictures_become_half_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    image = np.zeros((4, 3, 3), np.uint8)
+    image[0] = 255
+    text = play.half_blocks(image, columns=3, lines=2)
+    assert text.count("\u2580") == 6
+    assert text.startswith("\x1b[38;2;255;255;255m\x1b[48;2;0;0;0m")
+    assert main(["CartPole-v1", "--watch", "--steps", "1"]) == 0
+    assert "\u2580" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", [".gif", ".mp4"])
+def test_a_film_holds_what_was_played(tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"film{ending}"
+    assert main(["MiniGrid-DoorKey-5x5-v0", "--record", str(path), "--steps", "30", "--seed", "0", "--fps", "20"]) == 0
+    assert "31 pictures" in capsys.readouterr().out
+    with imageio.imopen(path, "r") as file:
+        film = np.array(list(file.iter()))
+    assert film.shape[1:] == (320, 320, 3) if ending == ".gif" else (160, 160, 3)
+    assert film.mean() > 10
+    assert len(film) == 31 if ending == ".mp4" else 3 < len(film) <= 31, "a GIF joins equal pictures"
+
+
+def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
+    image = np.full((20, 30, 3), 9, np.uint8)
+    framed = play.for_film(image)
+    assert framed.shape == (208, 304, 3)
+    assert (framed[:200, :300] == 9).all()
+    assert (framed[200:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--watch"], "which environment"),
+        (["MiniGrid-DoorKey-5x5-v1000"], "did you mean"),
+        (["CartPole-v1", "--record", "film.avi"], "ends in .gif or .mp4"),
+        (["CartPole-v1", "--keys"], "needs a terminal"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text("abcxyzNSEW_", min_size=1, max_size=6), min_size=1, max_size=30, unique=True))
+def test_every_action_has_a_key_of_its_own(names: list[str]) -> None:
+    keys = play.assign_keys(tuple(names))
+    assert sorted(keys.values()) == list(range(len(names)))
+
+
+def test_nethack_players_find_their_keys() -> None:
+    names = all_tasks()["MiniHack-Freeze-Random-Restricted-v0"][1].actions
+    keys = play.assign_keys(names)
+    assert {key: names[i] for key, i in keys.items() if key in "hjkl,z"} == {
+        "h": "W", "j": "S", "k": "N", "l": "E", ",": "PICKUP", "z": "ZAP",
+    }  # fmt: skip
+
+
+def test_keys_and_arrows_play_in_a_terminal_and_leave_it_as_it_was() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "TERM": "xterm"}
+    command = [sys.executable, "-m", "e3b_gym.envs", "MiniGrid-DoorKey-5x5-v0", "--keys", "--seed", "0"]
+    player = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+
+    def read_until(text: str) -> str:
+        seen, deadline = "", time.monotonic() + 60
+        while text not in seen:
+            assert time.monotonic() < deadline, f"{text!r} did not come; got {seen!r}"
+            if select.select([ours], [], [], 0.2)[0]:
+                seen += os.read(ours, 65536).decode()
+        return seen
+
+    try:
+        read_until("Ctrl-C quits")
+        os.write(ours, b"w")
+        read_until("step 1  action forward")
+        os.write(ours, b"Z\x1b[C")  # no meaning, then the right arrow
+        read_until("step 2  action right")
+        os.write(ours, b"\x03")
+        assert player.wait(timeout=20) == 0
+        settings = subprocess.run(["stty", "-a"], stdin=theirs, capture_output=True, text=True, check=True).stdout
+        assert " icanon " in settings
+        assert " echo " in settings
+    finally:
+        player.kill()
+        player.wait()
+        os.close(ours)
+        os.close(theirs)
