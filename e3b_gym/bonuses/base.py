@@ -77,9 +77,10 @@ class Bonus(nn.Module):
 
     def bind_policy(self, policy: Any) -> None:
         """Shows the acting policy to the parts that read it; the rest ignore it. See `PolicyFeatures`."""
-        for part in self.children():
-            if hasattr(part, "bind_policy"):
-                part.bind_policy(policy)
+        for part in self.modules():
+            bind = getattr(part, "bind_policy", None)
+            if part is not self and callable(bind):
+                bind(policy)
 
     def built_for(
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], num_envs: int | None = None

@@ -48,7 +48,7 @@ def embed_unroll(encode: Callable[[Tree], Tensor], unroll: Unroll, previous: Fea
         rows = tree_map(lambda leaf, last: torch.cat([leaf, last.to(leaf.dtype)]), rows, unroll.terminal_obs)
     phi = encode(rows)  # [(T+1-skip) B + K, d]
     steps, envs = unroll.num_steps, unroll.num_envs
-    trajectory = phi[: (steps + 1 - skip) * envs].unflatten(0, (steps + 1 - skip, envs))
+    trajectory = phi[: (steps + 1 - skip) * envs].reshape(steps + 1 - skip, envs, -1)
     if previous is not None:
         trajectory = torch.cat([previous.trajectory[-1:], trajectory])  # [T+1, B, d]
     terminals = None if unroll.terminal_obs is None else phi[(steps + 1 - skip) * envs :]

@@ -24,7 +24,13 @@ from e3b_gym.bonuses.divergence import PolicyDivergence
 from e3b_gym.bonuses.dynamics import Curiosity, Impact
 from e3b_gym.bonuses.elliptical import Elliptical
 from e3b_gym.bonuses.keys import Key, make_key
-from e3b_gym.bonuses.representations import Frozen, InverseDynamics, InverseForwardDynamics, PolicyFeatures
+from e3b_gym.bonuses.representations import (
+    Frozen,
+    InverseDynamics,
+    InverseForwardDynamics,
+    PolicyFeatures,
+    Representation,
+)
 from e3b_gym.bonuses.rnd import RND, NoveltyGain
 from e3b_gym.encoders import as_encoder, make_encoder
 from e3b_gym.unroll import Unroll
@@ -90,6 +96,7 @@ def _e3b(
     bonus_of: str = "next",
     zero_first: bool = False,
 ) -> Bonus:
+    phi: Representation
     if representation == "inverse":
         phi = InverseDynamics(spaces.new_encoder(), spaces.action, hidden=hidden)
     elif representation == "random":

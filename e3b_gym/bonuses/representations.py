@@ -86,7 +86,7 @@ class InverseForwardDynamics(InverseDynamics):
 
     def forward_error(self, features: Features, unroll: Unroll) -> Tensor:
         """[T, B]: half the squared distance between where the model expected to arrive and where the step did."""
-        expected = self.forward_model(features.current, unroll.action)  # [T, B, d]
+        expected: Tensor = self.forward_model(features.current, unroll.action)  # [T, B, d]
         return 0.5 * (expected - features.next).square().sum(dim=-1)
 
     def loss(self, features: Features, unroll: Unroll) -> dict[str, Tensor]:

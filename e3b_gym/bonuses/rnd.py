@@ -34,7 +34,8 @@ class RND(Bonus):
 
     def _error(self, rows: Tree) -> Tensor:
         """[rows, 1]: the squared error, as a feature of one dimension."""
-        return (self.predictor(rows) - self.target(rows)).square().sum(dim=-1, keepdim=True)
+        gap: Tensor = self.predictor(rows) - self.target(rows)
+        return gap.square().sum(dim=-1, keepdim=True)
 
     @torch.no_grad()
     def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:

@@ -21,6 +21,9 @@ from e3b_gym.envs.registry import Task, unknown
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 
+# Objects are numbered up to 10 (the agent), colours up to 5, states up to 3.
+LARGEST_SYMBOL = 10
+
 # How a cell is drawn as text, and the terminal's number for its colour.
 SYMBOLS = {"wall": "#", "floor": ".", "key": "k", "ball": "o", "box": "b", "goal": "G", "lava": "~"}
 AGENT = ">v<^"  # by direction
@@ -131,6 +134,8 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         self._position = position
         self._kept = ("image", "direction", "mission") if mission else ("image", "direction")
         parts: dict[str, spaces.Space[Any]] = {name: stock[name] for name in self._kept}
+        # MiniGrid declares 0..255, and SB3 then takes a 7 x 7 board of symbols for a photograph and fails.
+        parts["image"] = spaces.Box(0, LARGEST_SYMBOL, stock["image"].shape, np.uint8)
         if position:
             width, height = env.get_wrapper_attr("width"), env.get_wrapper_attr("height")
             parts["position"] = spaces.MultiDiscrete([width, height])

@@ -184,6 +184,12 @@ def test_presets_are_refused_by_name():
         get_preset("paper", "e5b")
 
 
+def test_a_policy_reaches_the_terms_of_a_product():
+    bonus = 0.5 * make_bonus("e3b-x-rnd", NETHACK_LIKE, ACTIONS, 4, dim=8, representation="policy")
+    bonus.bind_policy(Policy(NETHACK_LIKE))
+    check_bonus(bonus, NETHACK_LIKE, ACTIONS)
+
+
 def test_policy_features_have_no_weights_of_their_own():
     features = PolicyFeatures()
     features.bind_policy(Policy(NETHACK_LIKE))

@@ -1,0 +1,41 @@
+"""Where a number comes from: commit, command, machine and versions, to stand beside every result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("numpy", "torch", "numba", "gymnasium", "stable-baselines3", "sb3-contrib")
+
+
+def provenance() -> dict[str, Any]:
+    """What is needed to run the same command again."""
+    module = sys.modules["__main__"].__spec__
+    command = ["python", "-m", module.name, *sys.argv[1:]] if module is not None else sys.argv
+    return {
+        "command": " ".join(command),
+        "commit": commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no GPU used",
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def commit() -> str:
+    """The checkout's commit, with a + where files differ from it; "unknown" outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
