@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """An LSTM over many sequences of unequal length, without padding, fast on a CPU when few run at a time.
 
     i, f, o = sigmoid(W x_t + U h_{t-1} + b),  g = tanh(W x_t + U h_{t-1} + b)
@@ -13,18 +14,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+import numpy.typing as npt
 import torch as th
 from torch import nn
 
+Indices = npt.NDArray[np.int64]
 Weights = tuple[th.Tensor, th.Tensor, th.Tensor | None, th.Tensor | None]
 
-# numpy's error model: a division that may raise would keep its loop scalar. Only dot products may reorder additions.
-_compiled = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-_compiled_sums = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+def _compiled(function, maths=frozenset({"contract"})):
+    """njit with an on-disk cache where one can be written; a division that may raise would keep its loop scalar."""
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=set(maths))(function)
+    except RuntimeError:
+        return numba.njit(nogil=True, error_model="numpy", fastmath=set(maths))(function)
+
+
+_compiled_sums = partial(_compiled, maths={"contract", "reassoc"})  # dot products vectorise only if reordered
 
 _LOG2_E = np.float32(1 / math.log(2))
 _LN2_HIGH = np.float32(0.693359375)  # few bits: n * _LN2_HIGH is exact for the n that occur
@@ -74,9 +85,14 @@ def _add_2(a, b, weight, out_a, out_b):
         for k in range(len(a)):
             wa, xa, ya, za = wa + a[k] * w[k], xa + a[k] * x[k], ya + a[k] * y[k], za + a[k] * z[k]
             wb, xb, yb, zb = wb + b[k] * w[k], xb + b[k] * x[k], yb + b[k] * y[k], zb + b[k] * z[k]
-        for i, (in_a, in_b) in enumerate(((wa, wb), (xa, xb), (ya, yb), (za, zb))):
-            out_a[j + i] += in_a
-            out_b[j + i] += in_b
+        out_a[j] += wa
+        out_a[j + 1] += xa
+        out_a[j + 2] += ya
+        out_a[j + 3] += za
+        out_b[j] += wb
+        out_b[j + 1] += xb
+        out_b[j + 2] += yb
+        out_b[j + 3] += zb
 
 
 @_compiled_sums
@@ -88,10 +104,12 @@ def _add_3(a, b, c, weight, out_a, out_b, out_c):
         for k in range(len(a)):
             wa, wb, wc = wa + a[k] * w[k], wb + b[k] * w[k], wc + c[k] * w[k]
             xa, xb, xc = xa + a[k] * x[k], xb + b[k] * x[k], xc + c[k] * x[k]
-        for i, (in_a, in_b, in_c) in enumerate(((wa, wb, wc), (xa, xb, xc))):
-            out_a[j + i] += in_a
-            out_b[j + i] += in_b
-            out_c[j + i] += in_c
+        out_a[j] += wa
+        out_a[j + 1] += xa
+        out_b[j] += wb
+        out_b[j + 1] += xb
+        out_c[j] += wc
+        out_c[j + 1] += xc
 
 
 @_compiled_sums
@@ -103,32 +121,33 @@ def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
         for k in range(len(a)):
             wa, wb, wc, wd = wa + a[k] * w[k], wb + b[k] * w[k], wc + c[k] * w[k], wd + d[k] * w[k]
             xa, xb, xc, xd = xa + a[k] * x[k], xb + b[k] * x[k], xc + c[k] * x[k], xd + d[k] * x[k]
-        for i, (in_a, in_b, in_c, in_d) in enumerate(((wa, wb, wc, wd), (xa, xb, xc, xd))):
-            out_a[j + i] += in_a
-            out_b[j + i] += in_b
-            out_c[j + i] += in_c
-            out_d[j + i] += in_d
+        out_a[j] += wa
+        out_a[j + 1] += xa
+        out_b[j] += wb
+        out_b[j + 1] += xb
+        out_c[j] += wc
+        out_c[j + 1] += xc
+        out_d[j] += wd
+        out_d[j + 1] += xd
 
 
 @_compiled
 def _add_product(source, shift, weight, target, rows):
     """target[r] += weight @ source[r + shift] for r in rows."""
-    i, from_row = 0, rows + shift
-    while len(rows) - i >= 4:
-        r, s, t, u = from_row[i : i + 4]
-        a, b, c, d = rows[i : i + 4]
-        _add_4(source[r], source[s], source[t], source[u], weight, target[a], target[b], target[c], target[d])
+    i, n = 0, len(rows)
+    while n - i >= 4:
+        a, b, c, d = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
+        sources = source[a + shift], source[b + shift], source[c + shift], source[d + shift]
+        _add_4(*sources, weight, target[a], target[b], target[c], target[d])
         i += 4
-    left = len(rows) - i
-    if left == 3:
-        r, s, t = from_row[i : i + 3]
-        a, b, c = rows[i : i + 3]
-        _add_3(source[r], source[s], source[t], weight, target[a], target[b], target[c])
-    elif left == 2:
-        r, s = from_row[i : i + 2]
-        _add_2(source[r], source[s], weight, target[rows[i]], target[rows[i + 1]])
-    elif left == 1:
-        _add_1(source[from_row[i]], weight, target[rows[i]])
+    if n - i == 3:
+        a, b, c = rows[i], rows[i + 1], rows[i + 2]
+        _add_3(source[a + shift], source[b + shift], source[c + shift], weight, target[a], target[b], target[c])
+    elif n - i == 2:
+        a, b = rows[i], rows[i + 1]
+        _add_2(source[a + shift], source[b + shift], weight, target[a], target[b])
+    elif n - i == 1:
+        _add_1(source[rows[i] + shift], weight, target[rows[i]])
 
 
 @_compiled
@@ -194,12 +213,12 @@ def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
 class Sequences(NamedTuple):
     """Where each sequence lies among the rows, longest first."""
 
-    first: np.ndarray  # [S]
-    lengths: np.ndarray  # [S], descending
-    order: np.ndarray  # [S], place of each in the caller's order
+    first: Indices  # [S]
+    lengths: Indices  # [S], descending
+    order: Indices  # [S], place of each in the caller's order
 
     @classmethod
-    def back_to_back(cls, lengths: np.ndarray) -> Sequences:
+    def back_to_back(cls, lengths: Indices) -> Sequences:
         order = np.argsort(-lengths, kind="stable")
         return cls((np.cumsum(lengths) - lengths)[order], lengths[order], order)
 
@@ -228,7 +247,7 @@ class _Layer(th.autograd.Function):
 
     @staticmethod
     @th.autograd.function.once_differentiable
-    def backward(ctx: Any, d_out: th.Tensor) -> tuple:
+    def backward(ctx: Any, d_out: th.Tensor) -> tuple[th.Tensor | None, ...]:
         x, w_ih, w_hh, gates, previous_h, previous_c, tanh_c = ctx.saved_tensors
         d_h, d_gates = d_out.clone(memory_format=th.contiguous_format), th.empty_like(gates)
         arrays = (w_hh.t().contiguous(), gates, previous_c, tanh_c, d_h, d_gates)
@@ -239,8 +258,9 @@ class _Layer(th.autograd.Function):
 
 
 def _layers(lstm: nn.LSTM) -> Iterator[tuple[int, Weights]]:
-    for layer, weights in enumerate(lstm.all_weights):
-        yield layer, (*weights, None, None)[:4]  # no biases where the LSTM has none
+    for layer, (w_ih, w_hh, *biases) in enumerate(lstm.all_weights):
+        b_ih, b_hh = biases or (None, None)
+        yield layer, (w_ih, w_hh, b_ih, b_hh)
 
 
 def is_plain(lstm: nn.LSTM) -> bool:
@@ -253,14 +273,13 @@ def _suits_kernel(lstm: nn.LSTM, x: th.Tensor, rows_per_step: float) -> bool:
     return x.device.type == "cpu" and x.dtype == th.float32 and lstm.hidden_size % 4 == 0 and rows_per_step <= 24
 
 
-def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, lengths: np.ndarray) -> th.Tensor:
+def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, lengths: Indices) -> th.Tensor:
     """Outputs [N, H] of sequences x [N, F] that lie back to back.
 
     Args:
         lstm: a plain LSTM (`is_plain`).
         x: the rows, sum(lengths) of them.
-        h_0: initial hidden states [layers, S, H]; gradients do not flow into them.
-        c_0: initial cell states [layers, S, H]; likewise.
+        h_0, c_0: initial states [layers, S, H]; gradients do not flow into them.
         lengths: rows of each sequence [S], at least one each.
     """
     if _suits_kernel(lstm, x, len(x) / lengths.max()):
@@ -269,7 +288,8 @@ def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, 
             x = _Layer.apply(x.contiguous(), *weights, h_0[layer], c_0[layer], sequences)
         return x
     packed = nn.utils.rnn.pack_sequence(x.split(lengths.tolist()), enforce_sorted=False)
-    padded, _ = nn.utils.rnn.pad_packed_sequence(lstm(packed, (h_0, c_0))[0], batch_first=True)  # [S, L, H]
+    out, _ = lstm(packed, (h_0.contiguous(), c_0.contiguous()))
+    padded, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True)  # [S, L, H]
     real = th.arange(padded.shape[1]) < th.from_numpy(lengths)[:, None]  # [S, L]
     return padded[real.to(x.device)]
 

@@ -22,8 +22,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import sb3_contrib
 import torch as th
+from gymnasium import spaces
 from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import (
@@ -35,7 +37,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from agents.recurrent_lstm import is_plain, lstm_sequences, lstm_step
+from agents.recurrent_lstm import Indices, is_plain, lstm_sequences, lstm_step
 
 __all__ = ["FusedLstmPolicy", "RecurrentPPO", "SequenceStates"]
 
@@ -45,14 +47,16 @@ class SequenceStates(NamedTuple):
 
     hidden: th.Tensor  # [layers, S, H]
     cell: th.Tensor  # [layers, S, H]
-    lengths: np.ndarray  # [S], sum N
+    lengths: Indices  # [S], sum N
 
 
 class FusedLstmPolicy(RecurrentActorCriticPolicy):
     """Any recurrent policy of contrib, with `_process_sequence` in one call per batch."""
 
     @staticmethod
-    def _process_sequence(features, lstm_states, episode_starts, lstm):
+    def _process_sequence(
+        features: th.Tensor, lstm_states: Any, episode_starts: th.Tensor, lstm: nn.LSTM
+    ) -> tuple[th.Tensor, Any]:
         """contrib's contract; with SequenceStates the rows come unpadded and the new states are not worked out."""
         if isinstance(lstm_states, SequenceStates):
             hidden, cell, lengths = lstm_states
@@ -70,45 +74,58 @@ class FusedLstmPolicy(RecurrentActorCriticPolicy):
         return out.swapaxes(0, 1).flatten(0, 1), states
 
 
-class _RowSamples:
-    """A minibatch's sequences back to back instead of padded; rows, order and random numbers are contrib's."""
+def _row_fields(
+    buffer: RecurrentRolloutBuffer | RecurrentDictRolloutBuffer, batch_inds: Indices, env_change: Any
+) -> Any:
+    """The fields of contrib's samples with sequences back to back instead of padded; its rows in its order."""
+    starts = np.logical_or(buffer.episode_starts[batch_inds], env_change[batch_inds]).ravel()
+    starts[0] = True
+    first = np.flatnonzero(starts)
+    lengths = np.diff(first, append=len(batch_inds))
 
-    def _get_samples(self, batch_inds: np.ndarray, env_change: np.ndarray, env: Any = None) -> Any:
-        starts = np.logical_or(self.episode_starts[batch_inds], env_change[batch_inds]).ravel()
-        starts[0] = True
-        first = np.flatnonzero(starts)
-        lengths = np.diff(first, append=len(batch_inds))
+    def rows(array: npt.NDArray[Any]) -> th.Tensor:
+        return buffer.to_torch(array[batch_inds])
 
-        def states(hidden: np.ndarray, cell: np.ndarray) -> SequenceStates:
-            at_start = (array[batch_inds[first]].swapaxes(0, 1) for array in (hidden, cell))  # [layers, S, H]
-            return SequenceStates(*(self.to_torch(array).contiguous() for array in at_start), lengths)
+    def states(hidden: npt.NDArray[Any], cell: npt.NDArray[Any]) -> SequenceStates:
+        at = batch_inds[first]
+        h_0, c_0 = buffer.to_torch(hidden[at]), buffer.to_torch(cell[at])  # [S, layers, H]
+        return SequenceStates(h_0.swapaxes(0, 1), c_0.swapaxes(0, 1), lengths)
 
-        def rows(array: np.ndarray) -> th.Tensor:
-            return self.to_torch(array[batch_inds])
-
-        if isinstance(self.observations, dict):
-            observations = {key: rows(value) for key, value in self.observations.items()}
-        else:
-            observations = rows(self.observations)
-        scalars = (self.values, self.log_probs, self.advantages, self.returns)
-        return self.samples_class(
-            observations,
-            rows(self.actions),
-            *(rows(array).flatten() for array in scalars),
-            RNNStates(
-                states(self.hidden_states_pi, self.cell_states_pi), states(self.hidden_states_vf, self.cell_states_vf)
-            ),
-            rows(self.episode_starts).flatten(),
-            th.ones(len(batch_inds), device=self.device),
-        )
+    observations = buffer.observations
+    return {
+        "observations": {key: rows(value) for key, value in observations.items()}
+        if isinstance(observations, dict)
+        else rows(observations),
+        "actions": rows(buffer.actions),
+        "old_values": rows(buffer.values).flatten(),
+        "old_log_prob": rows(buffer.log_probs).flatten(),
+        "advantages": rows(buffer.advantages).flatten(),
+        "returns": rows(buffer.returns).flatten(),
+        "lstm_states": RNNStates(
+            pi=states(buffer.hidden_states_pi, buffer.cell_states_pi),  # type: ignore[arg-type]
+            vf=states(buffer.hidden_states_vf, buffer.cell_states_vf),  # type: ignore[arg-type]
+        ),
+        "episode_starts": rows(buffer.episode_starts).flatten(),
+        "mask": th.ones(len(batch_inds), device=buffer.device),
+    }
 
 
-class _RowBuffer(_RowSamples, RecurrentRolloutBuffer):
-    samples_class = RecurrentRolloutBufferSamples
+class RowBuffer(RecurrentRolloutBuffer):
+    """RecurrentRolloutBuffer whose minibatches are not padded."""
+
+    def _get_samples(  # type: ignore[override]  # contrib's own signature
+        self, batch_inds: Any, env_change: Any, env: Any = None
+    ) -> RecurrentRolloutBufferSamples:
+        return RecurrentRolloutBufferSamples(**_row_fields(self, batch_inds, env_change))
 
 
-class _DictRowBuffer(_RowSamples, RecurrentDictRolloutBuffer):
-    samples_class = RecurrentDictRolloutBufferSamples
+class DictRowBuffer(RecurrentDictRolloutBuffer):
+    """RecurrentDictRolloutBuffer whose minibatches are not padded."""
+
+    def _get_samples(  # type: ignore[override]  # contrib's own signature
+        self, batch_inds: Any, env_change: Any, env: Any = None
+    ) -> RecurrentDictRolloutBufferSamples:
+        return RecurrentDictRolloutBufferSamples(**_row_fields(self, batch_inds, env_change))
 
 
 @cache
@@ -118,12 +135,21 @@ def _fused(policy_class: type[RecurrentActorCriticPolicy]) -> type[RecurrentActo
         return FusedLstmPolicy
     if not issubclass(policy_class, RecurrentActorCriticPolicy) or issubclass(policy_class, FusedLstmPolicy):
         return policy_class
-    return type(policy_class.__name__, (policy_class, FusedLstmPolicy), {"__module__": policy_class.__module__})
+    namespace = {
+        "__module__": policy_class.__module__,
+        "__reduce__": lambda self: (_blank, (policy_class,), self.__dict__),  # pickle cannot name this class
+    }
+    return type(policy_class.__name__, (policy_class, FusedLstmPolicy), namespace)
 
 
-def _takes_rows(policy: RecurrentActorCriticPolicy) -> bool:
+def _blank(policy_class: type[RecurrentActorCriticPolicy]) -> RecurrentActorCriticPolicy:
+    fused = _fused(policy_class)
+    return fused.__new__(fused)
+
+
+def _takes_rows(policy: nn.Module) -> bool:
     """Whether dropping the padding leaves results alone: contrib's evaluation, no layer that mixes or draws rows."""
-    kind = type(policy)
+    kind: Any = type(policy)
     return (
         kind.evaluate_actions is RecurrentActorCriticPolicy.evaluate_actions
         and kind._process_sequence is FusedLstmPolicy._process_sequence
@@ -163,14 +189,12 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         finally:
             self.policy_class = declared  # what a saved file names
         if _takes_rows(self.policy):
-            buffer, buffer_class = self.rollout_buffer, _RowBuffer
-            if isinstance(buffer, RecurrentDictRolloutBuffer):
-                buffer_class = _DictRowBuffer
+            buffer_class = DictRowBuffer if isinstance(self.observation_space, spaces.Dict) else RowBuffer
             self.rollout_buffer = buffer_class(
                 self.n_steps,
                 self.observation_space,
                 self.action_space,
-                buffer.hidden_state_shape,
+                self.rollout_buffer.hidden_state_shape,  # type: ignore[attr-defined]
                 self.device,
                 gamma=self.gamma,
                 gae_lambda=self.gae_lambda,
