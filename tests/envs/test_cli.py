@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imageio_ffmpeg import get_ffmpeg_exe
 
 from e3b_gym.envs import play
 from e3b_gym.envs.__main__ import main
@@ -73,11 +75,16 @@ def test_a_film_holds_what_was_played(tmp_path: Path, ending: str, capsys: pytes
     path = tmp_path / f"film{ending}"
     assert main(["MiniGrid-DoorKey-5x5-v0", "--record", str(path), "--steps", "30", "--seed", "0", "--fps", "20"]) == 0
     assert "31 pictures" in capsys.readouterr().out
-    with imageio.imopen(path, "r") as file:
-        film = np.array(list(file.iter()))
-    assert film.shape[1:] == (320, 320, 3) if ending == ".gif" else (160, 160, 3)
+    if ending == ".gif":
+        film = imageio.imread(path)
+        assert 3 < len(film) <= 31, "a GIF joins equal pictures"
+    else:
+        decode = [get_ffmpeg_exe(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+        raw = subprocess.run(decode, capture_output=True, check=True).stdout
+        film = np.frombuffer(raw, np.uint8).reshape(-1, 320, 320, 3)
+        assert len(film) == 31
+    assert film.shape[1:] == (320, 320, 3)
     assert film.mean() > 10
-    assert len(film) == 31 if ending == ".mp4" else 3 < len(film) <= 31, "a GIF joins equal pictures"
 
 
 def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
@@ -137,7 +144,7 @@ def test_keys_and_arrows_play_in_a_terminal_and_leave_it_as_it_was() -> None:
         read_until("step 1  action forward")
         os.write(ours, b"Z\x1b[C")  # no meaning, then the right arrow
         read_until("step 2  action right")
-        os.write(ours, b"\x03")
+        player.send_signal(signal.SIGINT)  # what Ctrl-C sends
         assert player.wait(timeout=20) == 0
         settings = subprocess.run(["stty", "-a"], stdin=theirs, capture_output=True, text=True, check=True).stdout
         assert " icanon " in settings
