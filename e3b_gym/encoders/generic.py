@@ -12,7 +12,7 @@ everywhere, so that embeddings can point in any direction of the ellipse).
 | Box, unbounded or wider | symlog(x) = sign(x) log(1 + abs(x)) |
 | Box, rank 3 (or 4: frames stacked in front) | convolutions; channels first or last is read off the shape; scaled to [0, 1], uint8 by 255 |
 | Box, rank 2 | integers, or bounded floats with both sides >= 16: a picture with one channel; else a vector |
-| Box of integers, rank 2 to 4, other than uint8 0..255 with a side >= 32 | a board of symbols: a table of embeddings per channel (values outside the bounds are clamped), then convolutions. Dividing MiniGrid's 0..10 by 255 hides everything: an inverse model stays at chance where it learns fully from symbols |
+| Box of integers, rank 2 to 4, other than uint8 0..255 with a side >= 32 | a board of symbols: a table of embeddings per channel (values outside the bounds are clamped), then convolutions. Dividing MiniGrid's 0..10 by 255 hides everything (an inverse model on cluttered 7x7 boards, 700 updates, 4 seeds: accuracy .22 to .30, chance .25; from symbols three passed .9, one had .85) |
 | Box thinner than 3, rank 1, rank > 4 | a vector, as in the first two rows |
 | Discrete, MultiDiscrete | one-hot up to 1,024 values in total, embeddings up to 65,536, beyond that binary digits |
 | MultiBinary | a Box from 0 to 1 |
