@@ -1,0 +1,197 @@
+"""The part that every elliptical memory shares: its shape, and the refusal of bad input before anything changes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Slots = Tensor | Sequence[int]
+
+
+class CheckedMemory(ABC):
+    """One ellipse per environment slot; subclasses say how it is kept.
+
+    Args:
+        num_envs: number of environment slots.
+        dim: length d of an embedding.
+        ridge: lambda > 0; a fresh ellipse is ridge * I, so a first row of length 1 is paid 1 / ridge.
+        dtype: torch.float32 or torch.float64, of the embeddings and of the bonus.
+        device: where the embeddings live.
+        episodic: False never clears an ellipse (the lifelong ablation); `first` then only places `opening` rows.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        dim: int,
+        ridge: float = 0.1,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        episodic: bool = True,
+    ) -> None:
+        if num_envs < 1 or dim < 1:
+            raise ValueError(f"num_envs and dim must be at least 1, got num_envs={num_envs}, dim={dim}")
+        if not (math.isfinite(ridge) and ridge > 0):
+            raise ValueError(f"ridge must be a positive number, got {ridge}; the paper uses 0.1")
+        if dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+        self.num_envs = int(num_envs)
+        self.dim = int(dim)
+        self.ridge = float(ridge)
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.episodic = bool(episodic)
+
+    def step(self, phi: Tensor, first: Tensor, opening: Tensor | None = None, slots: Slots | None = None) -> Tensor:
+        """Score one row per environment, then enter it: phi [N, d], first [N] -> bonus [N]. See `unroll`."""
+        if phi.ndim != 2 or first.ndim != 1:
+            raise ValueError(
+                f"step takes phi [N, {self.dim}] and first [N], got {_shape(phi)} and {_shape(first)}; "
+                "use unroll for [T, N, d]"
+            )
+        return self.unroll(phi.unsqueeze(0), first.unsqueeze(0), slots, opening)[0]
+
+    @torch.no_grad()
+    def unroll(self, phi: Tensor, first: Tensor, slots: Slots | None = None, opening: Tensor | None = None) -> Tensor:
+        """Score T rows per environment in order, entering each after it was scored.
+
+        Args:
+            phi: embeddings [T, N, d]; gradients do not pass. A zero row is paid 0 and leaves no trace.
+            first: bool [T, N]; True clears the ellipse before that row is scored.
+            slots: which environments the N columns are, each at most once; None means all, in order.
+            opening: [K, d], one row for each True of `first` in the order of `first.nonzero()`, entered unscored
+                right after the ellipse is cleared: the embedding of the episode's first observation.
+
+        Returns:
+            bonus [T, N], a new tensor.
+        """
+        phi = phi.detach()
+        self._check_rows(phi, first)
+        index = self._check_slots(slots, phi.shape[1])
+        entry = None
+        if opening is not None:
+            opening = opening.detach()
+            entry = self._check_opening(opening, first)
+            opening = opening.contiguous()
+        if phi.numel() == 0:
+            return phi.new_zeros(phi.shape[:2])
+        return self._advance(phi.contiguous(), first, index, opening, entry)
+
+    def reset(self, slots: Slots | None = None) -> None:
+        """Forget everything about these environments (None: all of them)."""
+        index = None if slots is None else self._check_slots(slots, len(slots))
+        self._forget(torch.arange(self.num_envs, device=self.device) if index is None else index)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as copies: plain tensors and numbers that `torch.load(weights_only=True)` reads."""
+        sizes = {"num_envs": self.num_envs, "dim": self.dim, "ridge": self.ridge, "episodic": self.episodic}
+        return sizes | self._state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict` of a memory with the same sizes, as if it had never been saved."""
+        for name in ("num_envs", "dim", "ridge", "episodic"):
+            mine = getattr(self, name)
+            if name not in state:
+                raise ValueError(f"not the state of an elliptical memory: it has no {name!r}, only {sorted(state)}")
+            if state[name] != mine:
+                raise ValueError(
+                    f"the state was saved with {name}={state[name]}, but this memory has {name}={mine}; "
+                    "construct the memory with the saved sizes"
+                )
+        expected = self._state_shapes(state)
+        for name, (shape, dtype) in expected.items():
+            got = state.get(name)
+            if not isinstance(got, Tensor) or tuple(got.shape) != shape or got.dtype != dtype:
+                found = f"{_shape(got)} of {got.dtype}" if isinstance(got, Tensor) else repr(got)
+                raise ValueError(
+                    f"the state's {name!r} should be {list(shape)} of {dtype}, got {found}; "
+                    "load it into a memory of the same class, sizes and dtype"
+                )
+        self._load({name: state[name].to(self.device) for name in expected})
+
+    @abstractmethod
+    def _advance(
+        self, phi: Tensor, first: Tensor, slots: Tensor | None, opening: Tensor | None, entry: Tensor | None
+    ) -> Tensor:
+        """Checked and contiguous input; `entry` [T, N] numbers the opening rows, -1 where there is none."""
+
+    @abstractmethod
+    def _forget(self, slots: Tensor) -> None: ...
+
+    @abstractmethod
+    def _state(self) -> dict[str, Tensor]: ...
+
+    @abstractmethod
+    def _state_shapes(self, state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]: ...
+
+    @abstractmethod
+    def _load(self, state: dict[str, Tensor]) -> None: ...
+
+    def _check_rows(self, phi: Tensor, first: Tensor) -> None:
+        if phi.ndim != 3 or phi.shape[-1] != self.dim:
+            raise ValueError(f"phi must be [T, N, {self.dim}], got {_shape(phi)}")
+        if first.shape != phi.shape[:2]:
+            raise ValueError(f"first must be {list(phi.shape[:2])} like phi {_shape(phi)}, got {_shape(first)}")
+        if first.dtype != torch.bool:
+            raise ValueError(f"first must be a bool tensor, got {first.dtype}; convert it with first.bool()")
+        if first.device != phi.device:
+            raise ValueError(f"first is on {first.device}, phi on {phi.device}; move it with first.to(phi.device)")
+        self._check_values("phi", phi)
+
+    def _check_values(self, name: str, rows: Tensor) -> None:
+        if rows.dtype != self.dtype:
+            raise ValueError(f"{name} must be {self.dtype}, got {rows.dtype}; cast it with .to({self.dtype})")
+        if rows.device.type != self.device.type:
+            raise ValueError(
+                f"{name} is on {rows.device}, the memory on {self.device}; move it with .to(memory.device)"
+            )
+        flat = rows.reshape(-1)
+        largest = float(flat.dot(flat)) / self.ridge  # no bonus can be larger; NaN and inf show up here too
+        if math.isfinite(largest) and largest <= torch.finfo(self.dtype).max:
+            return
+        wrong = ~torch.isfinite(rows)
+        if bool(wrong.any()):
+            where = tuple(wrong.nonzero()[0].tolist())
+            raise ValueError(
+                f"{name} has {int(wrong.sum())} entries that are NaN or inf, the first at {where}; "
+                "the encoder has probably diverged. The memory is unchanged"
+            )
+        raise ValueError(
+            f"{name} has entries up to {float(rows.abs().max()):.3g}: |phi|^2 / ridge overflows {self.dtype}; "
+            "scale the embedding down. The memory is unchanged"
+        )
+
+    def _check_slots(self, slots: Slots | None, columns: int) -> Tensor | None:
+        if slots is None:
+            if columns != self.num_envs:
+                raise ValueError(
+                    f"phi has {columns} columns but the memory has {self.num_envs} environments; "
+                    "pass slots to say which environments they are"
+                )
+            return None
+        index = torch.as_tensor(slots, device=self.device)
+        if index.ndim != 1 or len(index) != columns or index.is_floating_point() or index.dtype == torch.bool:
+            raise ValueError(f"slots must be {columns} integers, one per column, got {_shape(index)} of {index.dtype}")
+        values = index.tolist()
+        if values and not (min(values) >= 0 and max(values) < self.num_envs):
+            raise ValueError(f"slots must lie in 0..{self.num_envs - 1}, got {min(values)}..{max(values)}")
+        if len(set(values)) != len(values):
+            raise ValueError(f"slots must not repeat, got {values}; put the steps of one environment along T")
+        return index.long()
+
+    def _check_opening(self, opening: Tensor, first: Tensor) -> Tensor:
+        expected = (int(first.sum()), self.dim)
+        if tuple(opening.shape) != expected:
+            raise ValueError(f"opening must be {list(expected)}, one row for each True in first, got {_shape(opening)}")
+        self._check_values("opening", opening)
+        order = first.reshape(-1).long().cumsum(0).reshape(first.shape) - 1
+        return torch.where(first, order, torch.full_like(order, -1))
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(list(tensor.shape))
