@@ -1,6 +1,8 @@
 """Per-environment bonus memory: explicit state, cleared where an episode starts."""
 
 from e3b_gym.memory.counts import CountMemory
+from e3b_gym.memory.elliptical import EllipticalMemory
 from e3b_gym.memory.hashing import hash_rows
+from e3b_gym.memory.reference import ReferenceMemory
 
-__all__ = ["CountMemory", "hash_rows"]
+__all__ = ["CountMemory", "EllipticalMemory", "ReferenceMemory", "hash_rows"]
