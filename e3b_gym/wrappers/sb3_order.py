@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from sb3_contrib import ARS
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -42,7 +43,7 @@ def warn_about_order(model: BaseAlgorithm, venv: VecEnv, wrapper: E3BRewardWrapp
     outside, inside = wrappers_outside(venv, wrapper), wrappers_inside(wrapper)
     name = type(model).__name__
     monitored = any(isinstance(outer, VecMonitor) for outer in outside)
-    if name == "ARS":
+    if isinstance(model, ARS):
         if not monitored and (_has(inside, VecMonitor) or any(wrapper.env_is_wrapped(Monitor))):
             _warn(
                 "ARS learns from the episode rewards of Monitor, which does not see the bonus: it would have no "

@@ -75,6 +75,7 @@ class EncoderTrainer:
         means = {f"{name}_loss": total / batches for name, total in totals.items()}
         return means | self._diagnostics(unroll)
 
+    @torch.enable_grad()  # ARS steps its environments, and so calls back, under no_grad
     def _update(self, batch: Unroll) -> dict[str, float]:
         losses = self.bonus.loss(self.bonus.embed(batch), batch)
         total = torch.stack(list(losses.values())).sum()
