@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -151,11 +151,17 @@ def _add_product(source, shift, weight, target, rows):
 
 
 @_compiled
+def _split(gates):
+    """Views i, f, g, o [H] of [4H]."""
+    size = len(gates) // 4
+    return gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
+
+
+@_compiled
 def _cell(gates, previous_c, c, tanh_c, h):
-    """One row's cell; gates [4H] hold pre-activations (i, f, g, o) and leave as activations."""
-    size = len(c)
-    gate_i, gate_f, gate_g, gate_o = gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
-    for j in range(size):
+    """One row's cell; gates [4H] hold pre-activations and leave as activations."""
+    gate_i, gate_f, gate_g, gate_o = _split(gates)
+    for j in range(len(c)):
         i, f, g, o = _sigmoid(gate_i[j]), _sigmoid(gate_f[j]), _tanh(gate_g[j]), _sigmoid(gate_o[j])
         value = f * previous_c[j] + i * g
         squashed = _tanh(value)
@@ -165,11 +171,10 @@ def _cell(gates, previous_c, c, tanh_c, h):
 
 @_compiled
 def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
-    """One row's gradients; dc [H] enters as the gradient from the next row and leaves as that of the previous row."""
-    size = len(dc)
-    gate_i, gate_f, gate_g, gate_o = gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
-    d_i, d_f, d_g, d_o = dgates[:size], dgates[size : 2 * size], dgates[2 * size : 3 * size], dgates[3 * size :]
-    for j in range(size):
+    """One row's gradients; dc [H] enters as the gradient from the next row, leaves as that of the previous row."""
+    gate_i, gate_f, gate_g, gate_o = _split(gates)
+    d_i, d_f, d_g, d_o = _split(dgates)
+    for j in range(len(dc)):
         i, f, g, o, squashed = gate_i[j], gate_f[j], gate_g[j], gate_o[j], tanh_c[j]
         d = dc[j] + dh[j] * o * (_ONE - squashed * squashed)
         d_i[j] = d * g * i * (_ONE - i)
@@ -210,28 +215,15 @@ def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
             _cell_backward(gates[row], previous_c[row], tanh_c[row], dh[row], dc[b], dgates[row])
 
 
-class Sequences(NamedTuple):
-    """Where each sequence lies among the rows, longest first."""
-
-    first: Indices  # [S]
-    lengths: Indices  # [S], descending
-    order: Indices  # [S], place of each in the caller's order
-
-    @classmethod
-    def back_to_back(cls, lengths: Indices) -> Sequences:
-        order = np.argsort(-lengths, kind="stable")
-        return cls((np.cumsum(lengths) - lengths)[order], lengths[order], order)
-
-
-def _run(x: th.Tensor, weights: Weights, h_0: th.Tensor, c_0: th.Tensor, sequences: Sequences) -> list[th.Tensor]:
-    """One layer's gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; h_0 and c_0 [S, H]."""
+def _run(x: th.Tensor, weights: Weights, h_0: th.Tensor, c_0: th.Tensor, *where: Indices) -> list[th.Tensor]:
+    """One layer's gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; where: first, lengths, longest first."""
     w_ih, w_hh, b_ih, b_hh = weights
     gates = x @ w_ih.t() if b_ih is None or b_hh is None else th.addmm(b_ih + b_hh, x, w_ih.t())
     previous_h, previous_c, c, tanh_c, h = (x.new_empty(len(x), w_hh.shape[1]) for _ in range(5))
-    first, order = th.from_numpy(sequences.first), th.from_numpy(sequences.order)
-    previous_h[first], previous_c[first] = h_0[order], c_0[order]
+    first = th.from_numpy(where[0])
+    previous_h[first], previous_c[first] = h_0, c_0
     arrays = [gates, previous_h, previous_c, c, tanh_c, h]
-    _forward(sequences.first, sequences.lengths, w_hh.contiguous().numpy(), *(array.numpy() for array in arrays))
+    _forward(*where, w_hh.contiguous().numpy(), *(array.numpy() for array in arrays))
     return arrays
 
 
@@ -239,10 +231,10 @@ class _Layer(th.autograd.Function):
     """One LSTM layer with its gradients; none for the initial states, which the buffer recorded."""
 
     @staticmethod
-    def forward(ctx: Any, x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, sequences) -> th.Tensor:
-        gates, previous_h, previous_c, _, tanh_c, h = _run(x, (w_ih, w_hh, b_ih, b_hh), h_0, c_0, sequences)
+    def forward(ctx: Any, x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, *where) -> th.Tensor:
+        gates, previous_h, previous_c, _, tanh_c, h = _run(x, (w_ih, w_hh, b_ih, b_hh), h_0, c_0, *where)
         ctx.save_for_backward(x, w_ih, w_hh, gates, previous_h, previous_c, tanh_c)
-        ctx.sequences, ctx.has_bias = sequences, b_ih is not None
+        ctx.where, ctx.has_bias = where, b_ih is not None
         return h
 
     @staticmethod
@@ -251,21 +243,16 @@ class _Layer(th.autograd.Function):
         x, w_ih, w_hh, gates, previous_h, previous_c, tanh_c = ctx.saved_tensors
         d_h, d_gates = d_out.clone(memory_format=th.contiguous_format), th.empty_like(gates)
         arrays = (w_hh.t().contiguous(), gates, previous_c, tanh_c, d_h, d_gates)
-        _backward(ctx.sequences.first, ctx.sequences.lengths, *(array.numpy() for array in arrays))
+        _backward(*ctx.where, *(array.numpy() for array in arrays))
         d_x = d_gates @ w_ih if ctx.needs_input_grad[0] else None
         d_bias = d_gates.sum(0) if ctx.has_bias else None
-        return d_x, d_gates.t() @ x, d_gates.t() @ previous_h, d_bias, d_bias, None, None, None
+        return d_x, d_gates.t() @ x, d_gates.t() @ previous_h, d_bias, d_bias, None, None, None, None
 
 
 def _layers(lstm: nn.LSTM) -> Iterator[tuple[int, Weights]]:
     for layer, (w_ih, w_hh, *biases) in enumerate(lstm.all_weights):
         b_ih, b_hh = biases or (None, None)
         yield layer, (w_ih, w_hh, b_ih, b_hh)
-
-
-def is_plain(lstm: nn.LSTM) -> bool:
-    """Whether one call over time equals one call per step (dropout would draw other random numbers)."""
-    return not (lstm.bidirectional or lstm.batch_first or lstm.dropout or lstm.proj_size)
 
 
 def _suits_kernel(lstm: nn.LSTM, x: th.Tensor, rows_per_step: float) -> bool:
@@ -277,15 +264,16 @@ def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, 
     """Outputs [N, H] of sequences x [N, F] that lie back to back.
 
     Args:
-        lstm: a plain LSTM (`is_plain`).
+        lstm: without dropout, projection or a second direction.
         x: the rows, sum(lengths) of them.
         h_0, c_0: initial states [layers, S, H]; gradients do not flow into them.
         lengths: rows of each sequence [S], at least one each.
     """
     if _suits_kernel(lstm, x, len(x) / lengths.max()):
-        sequences = Sequences.back_to_back(lengths)
+        order = np.argsort(-lengths, kind="stable")
+        first = (np.cumsum(lengths) - lengths)[order]
         for layer, weights in _layers(lstm):
-            x = _Layer.apply(x.contiguous(), *weights, h_0[layer], c_0[layer], sequences)
+            x = _Layer.apply(x.contiguous(), *weights, h_0[layer, order], c_0[layer, order], first, lengths[order])
         return x
     packed = nn.utils.rnn.pack_sequence(x.split(lengths.tolist()), enforce_sorted=False)
     out, _ = lstm(packed, (h_0.contiguous(), c_0.contiguous()))
@@ -301,10 +289,10 @@ def lstm_step(
     if th.is_grad_enabled() or not _suits_kernel(lstm, x, len(x)):
         out, states = lstm(x[None], (h_0, c_0))
         return out[0], states
-    sequences = Sequences.back_to_back(np.ones(len(x), np.int64))
+    first, lengths = np.arange(len(x)), np.ones(len(x), np.int64)
     hidden, cell = [], []
     for layer, weights in _layers(lstm):
-        *_, c, _, x = _run(x.contiguous(), weights, h_0[layer], c_0[layer], sequences)
+        *_, c, _, x = _run(x.contiguous(), weights, h_0[layer], c_0[layer], first, lengths)
         hidden.append(x)
         cell.append(c)
     return x, (th.stack(hidden), th.stack(cell))

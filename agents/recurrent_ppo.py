@@ -37,7 +37,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from agents.recurrent_lstm import Indices, is_plain, lstm_sequences, lstm_step
+from agents.recurrent_lstm import Indices, lstm_sequences, lstm_step
 
 __all__ = ["FusedLstmPolicy", "RecurrentPPO", "SequenceStates"]
 
@@ -48,6 +48,11 @@ class SequenceStates(NamedTuple):
     hidden: th.Tensor  # [layers, S, H]
     cell: th.Tensor  # [layers, S, H]
     lengths: Indices  # [S], sum N
+
+
+def _is_plain(lstm: nn.LSTM) -> bool:
+    """Whether one call over time equals one call per step (dropout would draw other random numbers)."""
+    return not (lstm.bidirectional or lstm.batch_first or lstm.dropout or lstm.proj_size)
 
 
 class FusedLstmPolicy(RecurrentActorCriticPolicy):
@@ -64,7 +69,7 @@ class FusedLstmPolicy(RecurrentActorCriticPolicy):
             return lstm_sequences(lstm, features, keep * hidden, keep * cell, lengths), (hidden, cell)
         hidden, cell = lstm_states
         starts = episode_starts.reshape(hidden.shape[1], -1)  # [S, L]
-        if not is_plain(lstm) or starts[:, 1:].any():
+        if not _is_plain(lstm) or starts[:, 1:].any():
             return RecurrentActorCriticPolicy._process_sequence(features, lstm_states, episode_starts, lstm)
         keep = 1.0 - starts[:, :1]
         if starts.shape[1] == 1:
@@ -153,7 +158,7 @@ def _takes_rows(policy: nn.Module) -> bool:
     return (
         kind.evaluate_actions is RecurrentActorCriticPolicy.evaluate_actions
         and kind._process_sequence is FusedLstmPolicy._process_sequence
-        and all(is_plain(m) for m in policy.modules() if isinstance(m, nn.LSTM))
+        and all(_is_plain(m) for m in policy.modules() if isinstance(m, nn.LSTM))
         and not any(isinstance(m, (_BatchNorm, _DropoutNd)) for m in policy.modules())
     )
 

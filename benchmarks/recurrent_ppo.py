@@ -1,0 +1,142 @@
+"""Training and end-to-end speed of agents.RecurrentPPO against sb3-contrib's, interleaved in one run on one thread.
+
+Dict observations, 8 environments, n_steps 128, LSTM 256 for actor and critic; all else contrib's defaults (minibatches
+of 128, 10 epochs). The environment costs almost nothing, so the ratio is the agents'. contrib loops over time only in
+minibatches where some episode starts and pads more the more do, so several episode lengths are measured; with very
+long ones it rarely loops. Times are CPU seconds of this process, which other processes disturb less than wall-clock.
+
+    python -m benchmarks.recurrent_ppo [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
+
+import gymnasium as gym
+import numpy as np
+import sb3_contrib
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from agents.recurrent_ppo import RecurrentPPO
+
+N_ENVS, N_STEPS, LSTM_SIZE = 8, 128, 256
+EPISODE_LENGTHS = (10, 40, 200, 1000)
+ALGORITHMS = {"contrib": sb3_contrib.RecurrentPPO, "ours": RecurrentPPO}
+
+
+class DictStream(gym.Env[dict[str, Any], Any]):
+    """Dict observations taken in turn from a fixed set; episodes end by chance after `length` steps on average."""
+
+    def __init__(self, length: int, seed: int) -> None:
+        self.observation_space = spaces.Dict(
+            view=spaces.Box(-1, 1, (7, 7, 3), np.float32), vector=spaces.Box(-1, 1, (16,), np.float32)
+        )
+        self.action_space = spaces.Discrete(6)
+        self.length, self.rng, self.turn = length, np.random.default_rng(seed), 0
+        self.observation_space.seed(seed)
+        self.observations = [self.observation_space.sample() for _ in range(64)]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.observations[self.turn % 64], {}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        self.turn += 1
+        ended = self.rng.random() < 1 / self.length
+        return self.observations[self.turn % 64], float(action == self.turn % 6), bool(ended), False, {}
+
+
+def _model(name: str, length: int) -> tuple[Any, Any]:
+    """A model that has compiled, collected and trained once, and its callback."""
+    env = DummyVecEnv([partial(DictStream, length, seed) for seed in range(N_ENVS)])
+    policy_kwargs = {"lstm_hidden_size": LSTM_SIZE}
+    model = ALGORITHMS[name](
+        "MultiInputLstmPolicy", env, n_steps=N_STEPS, policy_kwargs=policy_kwargs, seed=0, device="cpu"
+    )
+    _, callback = model._setup_learn(10**9)
+    _rollout_and_train(model, callback, epochs=1)
+    return model, callback
+
+
+def _rollout_and_train(model: Any, callback: Any, epochs: int) -> tuple[float, float]:
+    """CPU seconds of one rollout and of one epoch of training on it."""
+    start = time.process_time()
+    model.collect_rollouts(model.env, callback, model.rollout_buffer, N_STEPS)
+    collected = time.process_time()
+    model.n_epochs = epochs
+    model.train()
+    return collected - start, (time.process_time() - collected) / epochs
+
+
+def measure(length: int, rounds: int, epochs: int = 2) -> dict[str, Any]:
+    """Speeds of both agents on episodes of about `length` steps.
+
+    Args:
+        length: mean episode length.
+        rounds: times that each agent collects and trains, in turn.
+        epochs: epochs trained and timed per round; end-to-end figures are for the default of 10.
+    """
+    models = {name: _model(name, length) for name in ALGORITHMS}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in ALGORITHMS}
+    for turn in range(rounds):
+        for name, (model, callback) in models.items():
+            np.random.seed(turn)  # noqa: NPY002  contrib's buffer draws its minibatches from the global generator
+            seconds[name].append(_rollout_and_train(model, callback, epochs))
+    frames, whole = N_ENVS * N_STEPS, {}
+    result: dict[str, Any] = {"episode_length": length}
+    for name, times in seconds.items():
+        collect, train = np.median(times, axis=0)
+        whole[name] = collect + 10 * train
+        result[name] = {
+            "collect_fps": frames / collect,
+            "train_fps_per_epoch": frames / train,
+            "end_to_end_fps": frames / whole[name],
+        }
+    per_round = {name: np.array(times)[:, 1] for name, times in seconds.items()}
+    result["train_speedup"] = float(np.median(per_round["contrib"] / per_round["ours"]))
+    result["end_to_end_speedup"] = float(whole["contrib"] / whole["ours"])
+    return result
+
+
+def run(quick: bool = False) -> list[dict[str, Any]]:
+    """One row per episode length; quick measures one length."""
+    threads = th.get_num_threads()
+    th.set_num_threads(1)
+    try:
+        return [measure(length, rounds=3 if quick else 5) for length in ((40,) if quick else EPISODE_LENGTHS)]
+    finally:
+        th.set_num_threads(threads)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one episode length, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
+    arguments = parser.parse_args()
+    rows = run(arguments.quick)
+    print("episode |  frames/s trained per epoch |  frames/s end to end (10 epochs)")
+    print(" length |  contrib     ours    ratio  |  contrib     ours    ratio")
+    for row in rows:
+        contrib, ours = row["contrib"], row["ours"]
+        print(
+            f"{row['episode_length']:7d} |{contrib['train_fps_per_epoch']:9.0f}{ours['train_fps_per_epoch']:9.0f}"
+            f"{row['train_speedup']:8.1f}x |{contrib['end_to_end_fps']:9.1f}{ours['end_to_end_fps']:9.1f}"
+            f"{row['end_to_end_speedup']:8.1f}x"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
