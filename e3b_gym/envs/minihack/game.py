@@ -7,8 +7,8 @@ Differences, all of them repairs:
 * every episode's seeds come from one generator, and the moon and the calendar from the seed instead of the
   machine's clock;
 * reaching the goal with the very last step counts as success (MiniHack calls it a time-out);
-* a finished game is dropped, not quit key by key, so that the final observation of a success or time-out
-  stays on screen. NetHack wipes the screen when the hero dies; that observation is unusable and
+* a finished game is quit by the next reset and not by its last step, so that the final observation of a success
+  or time-out stays on screen. NetHack wipes the screen when the hero dies; that observation is unusable and
   `final_observation_valid` says so.
 """
 
@@ -32,10 +32,11 @@ from e3b_gym.envs.minihack.tasks import StockLevel, Task
 CONTROL_KEYS = ("blstats", "message", "program_state", "internal")
 """Buffers that the game loop itself reads."""
 
-SPACE, ESCAPE = ord(" "), 27
+SPACE, ESCAPE, YES, QUIT = ord(" "), 27, ord("y"), 0x80 | ord("q")
 REWARD_WIN, FROZEN_PENALTY = 1.0, -0.01
 _MAX_ATTEMPTS = 100
 _MAX_OPENING_KEYS = 1000
+_MAX_QUIT_KEYS = 50
 _SEED_BOUND = 2**62
 _OPTIONS = (
     "color,showexp,nobones,nolegacy,nocmdassist,disclose:+i +a +v +g +c +o,runmode:teleport,mention_walls,nosparkle,"
@@ -85,7 +86,7 @@ class Game:
         self._pool: list[bytes] = []
         self._blstats, self._message = buffers["blstats"], buffers["message"]
         self._internal, self._program_state = buffers["internal"], buffers["program_state"]
-        self._turn, self.seeds = 0, (0, 0)
+        self._begun, self._turn, self.seeds = False, 0, (0, 0)
         skill = task.kind == "skill"
         self._all_questions = skill
         character = "cav-hum-neu-mal" if skill else "rog-hum-cha-mal"
@@ -108,9 +109,11 @@ class Game:
         """Starts the next episode of a seed stream; the buffers then hold the first observation."""
         self._write_level(rng)
         for _ in range(_MAX_ATTEMPTS):
+            self._quit()
             self.seeds = int(rng.integers(_SEED_BOUND)), int(rng.integers(_SEED_BOUND))  # NetHack's "core" and "disp"
             self._nethack.set_initial_seeds(*self.seeds, False, None)
             self._nethack.reset()
+            self._begun = True
             if self._open_on_an_ordinary_day():
                 break
         else:
@@ -166,16 +169,32 @@ class Game:
     def _open_on_an_ordinary_day(self) -> bool:
         """Plays to the first free move.
 
-        False where it fails, or on a day that changes the hero's luck (a quarter of all).
+        False where that fails, or on a day that changes the hero's luck (a quarter of all).
         """
+        ordinary = True
         for _ in range(_MAX_OPENING_KEYS):
             message = self._message.tobytes()
-            if any(text in message for text in _CALENDAR_MESSAGES) or self._nethack.done():
-                return False
-            if self._program_state[_IN_MOVE_LOOP]:
-                return True
+            ordinary = ordinary and not any(text in message for text in _CALENDAR_MESSAGES)
+            if self._program_state[_IN_MOVE_LOOP] or self._nethack.done():
+                return ordinary and not self._nethack.done()
             self._nethack.step(SPACE)
         return False
+
+    def _quit(self) -> None:
+        """Ends a running game by its own command: one that is just dropped never frees its memory (2 kB each)."""
+        if not self._begun:
+            return
+        keys = [ESCAPE, QUIT, YES]
+        for _ in range(_MAX_QUIT_KEYS):
+            if self._nethack.done():
+                return
+            internal = self._internal.tolist()
+            if internal[_WAITS_FOR_SPACE]:
+                self._nethack.step(SPACE)
+            elif internal[_IN_TEXT_PROMPT] or not keys:
+                self._nethack.step(ESCAPE)
+            else:
+                self._nethack.step(keys.pop(0))
 
     def _answer_prompts(self) -> bool:
         """Answers what the agent is not asked. Returns whether the game is over."""
@@ -220,8 +239,9 @@ def key_codes(names: tuple[str, ...]) -> list[int]:
 
 def _new_game_directory() -> Path:
     directory = scratch.new_directory()
-    for name in ("perm", "record", "logfile", "xlogfile"):  # NetHack locks or appends to these
-        (directory / name).touch()
+    (directory / "perm").touch()  # NetHack locks it
+    for name in ("record", "logfile", "xlogfile"):  # scores of every game ever played: nobody reads them, and they grow
+        (directory / name).symlink_to(os.devnull)
     (directory / "save").mkdir()
     return directory
 
