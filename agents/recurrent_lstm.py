@@ -216,7 +216,7 @@ def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
 
 
 def _run(x: th.Tensor, weights: Weights, h_0: th.Tensor, c_0: th.Tensor, *where: Indices) -> list[th.Tensor]:
-    """One layer's gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; where: first, lengths, longest first."""
+    """One layer's gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; where: first and lengths [S]."""
     w_ih, w_hh, b_ih, b_hh = weights
     gates = x @ w_ih.t() if b_ih is None or b_hh is None else th.addmm(b_ih + b_hh, x, w_ih.t())
     previous_h, previous_c, c, tanh_c, h = (x.new_empty(len(x), w_hh.shape[1]) for _ in range(5))
