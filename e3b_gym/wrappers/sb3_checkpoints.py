@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from e3b_gym.wrappers.sb3_order import wrappers_inside
@@ -29,10 +28,10 @@ Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 class E3BCheckpointCallback(BaseCallback):
     """Saves model and wrapper together: `<prefix>_<steps>_steps.zip`, `..._e3b.pt`, and VecNormalize if there is one.
 
-    An on-policy algorithm is saved between two rollouts, when it has learned from everything it has seen.
+    Written when the next rollout starts: then the algorithm has stored, or learned from, everything it has seen.
 
     Args:
-        save_freq: calls of `env.step()` between checkpoints (as in SB3's CheckpointCallback).
+        save_freq: calls of `env.step()` between checkpoints, at least (as in SB3's CheckpointCallback).
         save_path: folder, made if missing.
         name_prefix: of the files.
         keep: how many checkpoints stay; None = all.
@@ -69,8 +68,6 @@ class E3BCheckpointCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         self._due = self._due or self.n_calls % self.save_freq == 0
-        if not isinstance(self.model, OnPolicyAlgorithm):
-            self._save_if_due()
         return True
 
     def _on_rollout_start(self) -> None:

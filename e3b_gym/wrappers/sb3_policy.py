@@ -45,6 +45,8 @@ class PolicyEncoder:
     @torch.no_grad()
     def _latent(self, obs: Tree) -> Tensor:
         policy: Any = self._model.policy
+        if policy.training:  # CrossQ's batch normalisation must not learn here; every train() of SB3 switches it on
+            policy.set_training_mode(False)
         obs = tree_map(lambda leaf: leaf.to(policy.device), obs)
         rows = preprocess_obs(obs, self._model.observation_space, normalize_images=policy.normalize_images)
         if hasattr(policy, "mlp_extractor"):  # actor-critic: PPO, A2C, TRPO, MaskablePPO, RecurrentPPO

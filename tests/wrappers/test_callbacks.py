@@ -1,0 +1,387 @@
+"""Callbacks: the encoder learns and is logged, checkpoints resume, and policy-reading bonuses are fed or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import ARS, QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.her import HerReplayBuffer
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from walks import Walk, walks
+
+from e3b_gym.bonuses import PolicyDivergence
+from e3b_gym.wrappers import sb3_wrapper
+from e3b_gym.wrappers.sb3 import E3BCheckpointCallback, E3BRewardWrapper, EncoderUpdateCallback, resume
+
+LOGGED = {
+    "inverse_loss",
+    "inverse_accuracy",
+    "bonus_mean",
+    "bonus_std",
+    "reward_share",
+    "phi_norm",
+    "phi_rank",
+    "sigma",
+}
+CPU: dict[str, Any] = {"seed": 0, "device": "cpu"}
+WARM: dict[str, Any] = {"learning_starts": 10, "buffer_size": 500, "batch_size": 8, **CPU}
+
+
+def tiny(**more: Any) -> dict[str, Any]:
+    return {"policy_kwargs": {"net_arch": [8], **more}}
+
+
+def paid(count: int = 2, bonus: str = "e3b", wrap: Any = None, **options: Any) -> E3BRewardWrapper:
+    venv: VecEnv = DummyVecEnv(walks(count, **options))
+    return E3BRewardWrapper(venv if wrap is None else wrap(venv), bonus, seed=0)
+
+
+class Trainings(BaseCallback):
+    """Notes at which step of the algorithm the encoder's optimiser has moved."""
+
+    def __init__(self, wrapper: E3BRewardWrapper) -> None:
+        super().__init__()
+        self.wrapper, self.at = wrapper, []
+
+    def _count(self) -> int:
+        moved = list(self.wrapper.engine.trainer.optimizer.state.values())
+        return int(moved[0]["step"]) if moved else 0
+
+    def _on_step(self) -> bool:
+        self.at.append(self._count())
+        return True
+
+
+def test_on_policy_trains_once_per_rollout_on_the_whole_of_it() -> None:
+    wrapper = paid()
+    trainings = Trainings(wrapper)
+    model = A2C("MlpPolicy", wrapper, n_steps=10, **CPU, **tiny())
+    model.learn(60, callback=[EncoderUpdateCallback(batch_size=10), trainings])
+    assert trainings.at == [0] * 10 + [2] * 10 + [4] * 10  # 20 transitions in minibatches of 10
+    assert trainings._count() == 6
+
+
+def test_off_policy_trains_every_so_many_steps() -> None:
+    wrapper = paid()
+    trainings = Trainings(wrapper)
+    DQN("MlpPolicy", wrapper, **WARM, **tiny()).learn(60, callback=[EncoderUpdateCallback(every=12), trainings])
+    assert trainings.at == [0] * 11 + [1] * 12 + [2] * 9  # DQN takes its steps in fours
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_the_logs_reach_sb3s_logger_and_tensorboard(algorithm: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = WARM if algorithm is DQN else {"n_steps": 16, "batch_size": 32, "n_epochs": 1, **CPU}
+    model = algorithm("MlpPolicy", paid(), **options, **tiny())
+    model.set_logger(configure(str(tmp_path), ["tensorboard"]))
+    model.learn(96, callback=EncoderUpdateCallback(every=16), log_interval=1)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert {f"e3b/{name}" for name in LOGGED} <= set(events.Tags()["scalars"])
+    for name in LOGGED:
+        values = [event.value for event in events.Scalars(f"e3b/{name}")]
+        assert len(values) >= 2
+        assert np.isfinite(values).all()
+    assert all(0 < event.value <= 1 for event in events.Scalars("e3b/reward_share"))
+    assert all(1 <= event.value <= 64 for event in events.Scalars("e3b/phi_rank"))
+
+
+def test_the_encoder_learns_what_the_agent_controls() -> None:
+    """Three moves on the ring, at random: a guess is right one time in three."""
+    wrapper = paid(8, observations="discrete")
+    model = A2C("MlpPolicy", wrapper, n_steps=32, learning_rate=1e-9, ent_coef=1.0, **CPU)
+    accuracies = []
+
+    class Accuracy(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            accuracies.append(self.logger.name_to_value["e3b/inverse_accuracy"])
+
+    callback = EncoderUpdateCallback(learning_rate=1e-3, batch_size=64)
+    model.learn(8 * 32 * 12, callback=[callback, Accuracy()])
+    assert accuracies[0] < 0.6
+    assert np.mean(accuracies[-3:]) > 0.9
+
+
+def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
+    wrapper = paid()
+    callback = EncoderUpdateCallback(learning_rate=3e-4, epochs=2, batch_size=64, max_grad_norm=1.0)
+    A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=callback)
+    config = wrapper.engine.trainer.config
+    assert (config.learning_rate, config.epochs, config.batch_size, config.max_grad_norm) == (3e-4, 2, 64, 1.0)
+    assert wrapper.engine.trainer.optimizer.param_groups[0]["lr"] == 3e-4
+    for wrong, message in (
+        ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"every": 0}, "every must be at least 1 step"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            EncoderUpdateCallback(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"wrap it: E3BRewardWrapper\(venv\)"):
+        A2C("MlpPolicy", DummyVecEnv(walks(1)), **CPU).learn(5, callback=EncoderUpdateCallback())
+
+
+def test_an_encoder_that_diverges_is_an_error_that_names_the_loss() -> None:
+    wrapper = paid()
+    with torch.no_grad():
+        wrapper.bonus.representation.inverse.net[0].weight.fill_(float("inf"))
+    with pytest.raises(ValueError, match=r"the inverse loss .* lower its learning rate"):
+        A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=EncoderUpdateCallback())
+
+
+def test_an_evaluation_wrapped_like_training_is_switched_to_evaluation(monkeypatch: Any) -> None:
+    """rl-zoo3 does so; its wrapper must neither learn a scale nor complain that nobody trains it."""
+    monkeypatch.setattr(sb3_wrapper, "PATIENCE", 10)
+    evaluated, wrapper = paid(1), paid(1)
+    evaluate = EvalCallback(evaluated, eval_freq=8, n_eval_episodes=5, verbose=0, warn=False)
+    A2C("MlpPolicy", wrapper, n_steps=8, **CPU).learn(32, callback=[evaluate, EncoderUpdateCallback()])
+    assert not evaluated.training
+    assert evaluated.engine.mixer.sigma == 1.0
+    assert wrapper.training
+
+
+ON = {"n_steps": 8, **CPU}
+POLICIES: dict[str, tuple[Any, dict[str, Any], int]] = {
+    "PPO": (PPO, {**ON, "batch_size": 16, "n_epochs": 1}, 8),
+    "A2C": (A2C, ON, 8),
+    "TRPO": (TRPO, {**ON, "batch_size": 16}, 8),
+    "MaskablePPO": (MaskablePPO, {**ON, "batch_size": 16, "n_epochs": 1}, 8),
+    "RecurrentPPO": (RecurrentPPO, {**ON, "batch_size": 16, "n_epochs": 1}, 3),
+    "DQN": (DQN, WARM, 8),
+    "QRDQN": (QRDQN, WARM, 8),
+    "SAC": (SAC, WARM, 8),
+    "TD3": (TD3, WARM, 8),
+    "DDPG": (DDPG, WARM, 8),
+    "TQC": (TQC, WARM, 8),
+    "CrossQ": (CrossQ, WARM, 8),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_policy_encoder_is_the_policys_own_network(name: str) -> None:
+    algorithm, options, dim = POLICIES[name]
+    actions = "box" if name in ("SAC", "TD3", "DDPG", "TQC", "CrossQ") else "discrete"
+    wrapper = paid(bonus="e3b-policy", actions=actions)
+    model = algorithm("MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy", wrapper, **options, **tiny())
+    model.learn(40, callback=EncoderUpdateCallback(every=8))
+    encoder = wrapper.bonus.representation.policy
+    rows = torch.randn(5, 3)
+    assert encoder.encode(rows).shape == (5, dim) == (5, wrapper.bonus.representation.dim)
+    before = encoder.encode(rows)
+    with torch.no_grad():
+        for weights in model.policy.parameters():
+            weights.mul_(2.0)
+    if name != "RecurrentPPO":  # whose features are the observations themselves, flattened
+        assert not torch.allclose(encoder.encode(rows), before)
+
+
+def test_the_policy_encoder_sees_pictures_as_the_policy_does() -> None:
+    wrapper = paid(1, "e3b-policy", observations="image")
+    model = A2C("CnnPolicy", wrapper, n_steps=4, **CPU)
+    model.learn(8, callback=EncoderUpdateCallback())
+    picture = torch.randint(0, 256, (2, 36, 36, 3), dtype=torch.uint8)
+    seen = picture.permute(0, 3, 1, 2)
+    wanted = model.policy.mlp_extractor.forward_actor(model.policy.extract_features(seen))
+    got = wrapper.bonus.representation.policy.encode(picture)
+    torch.testing.assert_close(got, wanted.detach())
+
+
+def test_the_policy_encoder_takes_dict_observations() -> None:
+    wrapper = paid(2, "e3b-policy", observations="dict")
+    A2C("MultiInputPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=EncoderUpdateCallback())
+    assert wrapper.bonus.representation.dim == 8
+
+
+def test_the_policy_encoder_is_refused_where_it_would_see_something_else() -> None:
+    stack = VecFrameStack(paid(bonus="e3b-policy"), 2)
+    with pytest.raises(ValueError, match="VecFrameStack stands between them; put E3BRewardWrapper outermost"):
+        A2C("MlpPolicy", stack, **CPU).learn(10, callback=EncoderUpdateCallback())
+    with pytest.raises(ValueError, match=r"no policy yet.*EncoderUpdateCallback"):
+        A2C("MlpPolicy", paid(bonus="e3b-policy"), **CPU).learn(10)
+    with pytest.raises(ValueError, match="does not know the network of ARS"):
+        ARS("LinearPolicy", paid(bonus="e3b-policy"), **CPU).learn(10, callback=EncoderUpdateCallback())
+
+
+@pytest.mark.parametrize("name", ["PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO"])
+def test_agac_compares_with_what_the_policy_really_said(name: str) -> None:
+    """The recorded logits give back the log probabilities that the algorithm stored."""
+    algorithm, options, _ = POLICIES[name]
+    wrapper = paid(bonus="agac-nocount")
+    model = algorithm("MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy", wrapper, **options, **tiny())
+    said: list[torch.Tensor] = []
+
+    class Listen(BaseCallback):
+        def _on_step(self) -> bool:
+            said.append(wrapper.policy_logits())
+            return True
+
+    callback = EncoderUpdateCallback()
+    model.learn(32, callback=[callback, Listen()], **({"use_masking": False} if name == "MaskablePPO" else {}))
+    logits = torch.stack(said[-8:])
+    actions = torch.as_tensor(model.rollout_buffer.actions).reshape(-1).long()
+    stored = torch.as_tensor(model.rollout_buffer.log_probs).reshape(-1)
+    chosen = logits.log_softmax(-1)
+    if model.rollout_buffer.generator_ready:  # SB3 flattens environment by environment once it has sampled
+        chosen = chosen.swapaxes(0, 1)
+    got = chosen.reshape(-1, 3).gather(1, actions[:, None])[:, 0]
+    torch.testing.assert_close(got, stored, rtol=1e-4, atol=1e-5)
+    assert wrapper.engine.trainer.optimizer.state
+
+
+def test_agac_trains_its_adversary_and_is_refused_without_probabilities() -> None:
+    wrapper = paid(bonus="agac")
+    assert any(isinstance(part, PolicyDivergence) for part in wrapper.bonus.modules())
+    with pytest.raises(ValueError, match=r"no policy_logits.*EncoderUpdateCallback"):
+        A2C("MlpPolicy", wrapper, **CPU).learn(10)
+    with pytest.raises(ValueError, match="which DQN does not have; use PPO"):
+        DQN("MlpPolicy", paid(bonus="agac"), **WARM).learn(10, callback=EncoderUpdateCallback())
+    with pytest.raises(ValueError, match="which ARS does not have; use PPO"):
+        ARS("LinearPolicy", paid(bonus="agac"), **CPU).learn(10, callback=EncoderUpdateCallback())
+    with pytest.raises(ValueError, match="AGAC needs a Discrete action space"):
+        paid(bonus="agac", actions="box")
+
+
+class Reach(gym.Env[Any, Any]):
+    """A goal-conditioned Walk, for HER."""
+
+    def __init__(self) -> None:
+        goal = spaces.Box(-1.0, 9.0, (1,), np.float32)
+        self.observation_space = spaces.Dict(observation=goal, achieved_goal=goal, desired_goal=goal)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def _obs(self) -> dict[str, Any]:
+        place = np.array([self.place], np.float32)
+        return {"observation": place, "achieved_goal": place, "desired_goal": np.array([3.0], np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.time = 0.0, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.place, self.time = float(np.clip(self.place + action[0], 0, 8)), self.time + 1
+        return self._obs(), 0.0, self.time == 6, False, {}
+
+    def compute_reward(self, achieved: Any, desired: Any, infos: Any) -> Any:
+        return -(np.abs(achieved - desired)[..., 0] > 0.5).astype(np.float32)
+
+
+def test_hindsight_replay_is_reported_since_relabelled_rewards_lack_the_bonus() -> None:
+    wrapper = E3BRewardWrapper(DummyVecEnv([Reach]), seed=0)
+    model = SAC("MultiInputPolicy", wrapper, replay_buffer_class=HerReplayBuffer, **WARM, **tiny())
+    with pytest.warns(UserWarning, match=r"compute_reward\(\)") as caught:
+        model.learn(30, callback=EncoderUpdateCallback())
+    assert len(caught) == 1
+
+
+def same_length(count: int = 2) -> VecEnv:
+    """Episodes of 4 steps: rollouts of 8 end where episodes end, so nothing is lost between two processes."""
+    return DummyVecEnv([lambda: Walk(4)] * count)
+
+
+def run_to(model: Any, steps: int, callback: Any) -> None:
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002 (SB3 draws minibatches from the global generator)
+    model.learn(steps, callback=callback, reset_num_timesteps=False)
+
+
+def test_a_resumed_run_continues_exactly(tmp_path: Path) -> None:
+    """Where the environments are at an episode's start and the generators are seeded, resuming changes no bit."""
+    original = E3BRewardWrapper(same_length(), seed=0)
+    model = PPO("MlpPolicy", original, n_steps=8, batch_size=16, n_epochs=2, **CPU, **tiny())
+    model.learn(48, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(8, tmp_path)])
+    assert sorted(path.name for path in tmp_path.glob("*.zip")) == [f"e3b_{n}_steps.zip" for n in (16, 32, 48)]
+    resumed, wrapper = resume(tmp_path, PPO, same_length(), device="cpu")
+    assert resumed.num_timesteps == 48
+    for each in (model, resumed):
+        run_to(each, 64, EncoderUpdateCallback())
+    assert resumed.num_timesteps == model.num_timesteps == 112
+    np.testing.assert_array_equal(resumed.rollout_buffer.rewards, model.rollout_buffer.rewards)
+    assert_equal(wrapper.engine.state_dict(), original.engine.state_dict())
+    assert_equal(resumed.policy.state_dict(), model.policy.state_dict())
+
+
+@pytest.mark.parametrize("side", ["outside", "inside"])
+def test_a_checkpoint_brings_vec_normalize_back_to_its_side(side: str, tmp_path: Path) -> None:
+    inner = VecNormalize(same_length()) if side == "inside" else same_length()
+    original = E3BRewardWrapper(inner, seed=0)
+    venv = VecNormalize(original) if side == "outside" else original
+    model = PPO("MlpPolicy", venv, n_steps=8, batch_size=16, n_epochs=2, **CPU, **tiny())
+    model.learn(48, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(24, tmp_path)])
+    resumed, wrapper = resume(tmp_path, PPO, same_length(), device="cpu")
+    assert isinstance(resumed.get_env(), VecNormalize if side == "outside" else E3BRewardWrapper)
+    assert isinstance(wrapper.venv, VecNormalize) == (side == "inside")
+    assert_equal(wrapper.engine.state_dict(), original.engine.state_dict())
+    for name in ("obs_rms", "ret_rms"):
+        ours, theirs = (getattr(each.get_vec_normalize_env(), name) for each in (resumed, model))
+        assert_equal([ours.mean, ours.var, ours.count], [theirs.mean, theirs.var, theirs.count])
+    resumed.learn(16, callback=EncoderUpdateCallback(), reset_num_timesteps=False)
+    assert resumed.num_timesteps == 64
+
+
+def assert_equal(one: Any, two: Any) -> None:
+    """Nested states, tensor by tensor."""
+    if isinstance(one, dict):
+        assert one.keys() == two.keys()
+        for key in one:
+            assert_equal(one[key], two[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(two)
+        for a, b in zip(one, two, strict=True):
+            assert_equal(a, b)
+    elif isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+    else:
+        np.testing.assert_equal(one, two)
+
+
+def test_off_policy_checkpoints_bring_the_replay_buffer(tmp_path: Path) -> None:
+    model = DQN("MlpPolicy", paid(), **WARM, **tiny())
+    checkpoint = E3BCheckpointCallback(15, tmp_path, "dqn", save_replay_buffer=True)
+    model.learn(60, callback=[EncoderUpdateCallback(every=8), checkpoint])
+    resumed, wrapper = resume(tmp_path, DQN, DummyVecEnv(walks(2)), "dqn", device="cpu")
+    assert (resumed.num_timesteps, resumed.replay_buffer.pos) == (64, 32)  # DQN takes its steps in fours
+    np.testing.assert_array_equal(resumed.replay_buffer.rewards[:32], model.replay_buffer.rewards[:32])
+    moved = wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"]
+    resumed.learn(40, callback=EncoderUpdateCallback(every=8), reset_num_timesteps=False)
+    assert resumed.num_timesteps == 104
+    assert wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"] > moved
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
+    (tmp_path / "e3b_notes.txt").write_text("mine")
+    callback = E3BCheckpointCallback(5, tmp_path, keep=2, verbose=1)
+    A2C("MlpPolicy", paid(1), n_steps=5, **CPU).learn(25, callback=[EncoderUpdateCallback(), callback])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"e3b_notes.txt", *(f"e3b_{n}_steps{end}" for n in (20, 25) for end in (".zip", "_e3b.pt"))}
+
+
+def test_a_checkpoint_with_an_own_encoder_resumes_with_it(tmp_path: Path) -> None:
+    wrapper = E3BRewardWrapper(same_length(), encoder=nn.Linear(3, 6))
+    callbacks = [EncoderUpdateCallback(), E3BCheckpointCallback(8, tmp_path)]
+    A2C("MlpPolicy", wrapper, n_steps=8, **CPU).learn(16, callback=callbacks)
+    objects = {"encoder": nn.Linear(3, 6)}
+    _, resumed = resume(tmp_path, A2C, same_length(), wrapper_objects=objects, device="cpu")
+    assert_equal(resumed.engine.state_dict(), wrapper.engine.state_dict())
+
+
+def test_checkpoint_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="save_freq must be at least 1"):
+        E3BCheckpointCallback(0, tmp_path)
+    with pytest.raises(ValueError, match="keep must be at least 1"):
+        E3BCheckpointCallback(1, tmp_path, keep=0)
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint e3b_<steps>_steps\.zip"):
+        resume(tmp_path, PPO, same_length())
+    with pytest.raises(ValueError, match="use SB3's CheckpointCallback"):
+        A2C("MlpPolicy", same_length(), **CPU).learn(5, callback=E3BCheckpointCallback(5, tmp_path))
