@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 from minigrid.core.world_object import Lava
+from stable_baselines3.common.preprocessing import is_image_space
 
 from e3b_gym.envs import make
 from e3b_gym.envs.minigrid import MISSING, TASKS
@@ -50,6 +51,13 @@ def test_what_is_seen_can_be_chosen() -> None:
     assert make(id, image_only=True).reset(seed=0)[0].shape == (7, 7, 3)
     with pytest.raises(ValueError, match="image_only leaves no room"):
         make(id, image_only=True, position=True)
+
+
+def test_the_board_is_not_taken_for_a_photograph() -> None:
+    """Its bounds are those of the symbols, so Stable-Baselines3 flattens it instead of sending it through a CNN."""
+    space = make("MiniGrid-DoorKey-5x5-v0").observation_space["image"]
+    assert (space.low.min(), space.high.max()) == (0, 10)
+    assert not is_image_space(space)
 
 
 def test_the_position_follows_the_agent() -> None:
