@@ -155,9 +155,7 @@ class Game:
         fresh.replace(self._directory / "nhdat")
 
     def _compile_level(self, seed: int, rng: np.random.Generator) -> bytes:
-        """Compiles the level of a seed; where NetHack's compiler rejects it, the level of the next seed of
-        the stream.
-        """
+        """Compiles the level of a seed, or of the stream's next seed where NetHack's compiler rejects it."""
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return compile_level(self._describe(seed), self._directory)
