@@ -14,9 +14,10 @@ BLOCK = 32  # rows scored at once
 
 
 class TorchEllipses:
-    """State of `num_envs` ellipses; `capacity` rows wait until they are folded into the matrix."""
+    """State of `num_envs` ellipses; up to `capacity` rows wait until they are folded in."""
 
-    def __init__(self, num_envs: int, dim: int, capacity: int, unit: float, like: Tensor) -> None:
+    def __init__(self, num_envs: int, dim: int, unit: float, like: Tensor) -> None:
+        capacity = max(BLOCK, dim // 4)
         self.unit = unit
         self.capacity = capacity
         self.matrix = torch.eye(dim).to(like).mul(unit).repeat(num_envs, 1, 1)  # [S, d, d], M', lower triangular
@@ -27,8 +28,7 @@ class TorchEllipses:
 
     def advance(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
         """Score and enter phi [T, n, d] block by block; `clear` [T, n] empties an ellipse before its row."""
-        length = min(BLOCK, self.capacity)
-        blocks = zip(torch.split(phi, length), torch.split(clear, length), strict=True)
+        blocks = zip(torch.split(phi, BLOCK), torch.split(clear, BLOCK), strict=True)
         return torch.cat([self._advance_block(rows.transpose(0, 1), c.T, slots) for rows, c in blocks])
 
     def _advance_block(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
@@ -95,15 +95,26 @@ class TorchEllipses:
         self.count[slots.cpu()] = 0
         self.folded[slots.cpu()] = True
 
-    def dense(self, slots: Tensor) -> Tensor:
-        """M' [n, d, d] of these environments."""
-        return self.matrix[slots]
+    def room(self, folded: bool) -> int:
+        """How many rows may wait."""
+        return self.capacity
 
-    def set_dense(self, slots: Tensor, matrix: Tensor) -> None:
-        self.matrix[slots] = matrix
+    def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Copies of the pending rows [k, d], the triangle of their N and, if there is one, M' [d, d]."""
+        count = int(self.count[slot])
+        i, j = torch.tril_indices(count, count)
+        matrix = self.matrix[slot].clone() if self.folded[slot] else None
+        return self.rows[slot, :count].clone(), self.inverse[slot, i, j], matrix
 
-    def settle(self) -> None:
-        """Nothing to do after loading: any number of rows may wait here."""
+    def restore(self, slot: int, rows: Tensor, triangle: Tensor, matrix: Tensor | None) -> None:
+        self.forget(torch.tensor([slot], device=self.rows.device))
+        self.count[slot] = len(rows)
+        self.rows[slot, : len(rows)] = rows
+        i, j = torch.tril_indices(len(rows), len(rows))
+        self.inverse[slot, i, j] = triangle
+        if matrix is not None:
+            self.folded[slot] = True
+            self.matrix[slot] = matrix
 
 
 def folded(matrix: Tensor, rows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ costs half and every inner loop runs along memory. Loops are unrolled by hand wh
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -40,14 +41,14 @@ def _strip(matrix, dim, lo):
     return matrix[start : start + STRIP * (dim - lo)].reshape(dim - lo, STRIP)
 
 
-def unpack(matrix: np.ndarray, dense: np.ndarray) -> None:
+def unpack(matrix: np.ndarray[Any, Any], dense: np.ndarray[Any, Any]) -> None:
     """The stored strips as a square M'."""
     dim = len(dense)
     for lo in range(0, dim, STRIP):
         dense[lo:, lo : lo + STRIP] = _strip(matrix, dim, lo)[:, : dim - lo]
 
 
-def pack(dense: np.ndarray, matrix: np.ndarray) -> None:
+def pack(dense: np.ndarray[Any, Any], matrix: np.ndarray[Any, Any]) -> None:
     """A square M' as the stored strips."""
     dim = len(dense)
     matrix[:] = 0
@@ -92,12 +93,13 @@ def _whiten_all(matrix, phi, count, z):
     z[:] = zero
     for lo in range(0, dim, STRIP):
         strip = _strip(matrix, dim, lo)
-        for j in range(0, dim - lo - 1, 2):
-            m0, m1 = strip[j], strip[j + 1]
+        for j in range(0, dim - lo, 2):
+            k = min(j + 1, dim - lo - 1)  # the last row of an odd number is taken twice
+            m0, m1 = strip[j], strip[k]
             for t in range(0, count, 4):
                 x0, x1, x2, x3 = phi[t, lo:], phi[t + 1, lo:], phi[t + 2, lo:], phi[t + 3, lo:]
                 a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
-                for i in range(min(j + 2, STRIP)):
+                for i in range(min(k + 1, STRIP)):
                     m, w = m0[i], m1[i]
                     a0 += m * x0[i]
                     a1 += m * x1[i]
@@ -107,91 +109,109 @@ def _whiten_all(matrix, phi, count, z):
                     b1 += w * x1[i]
                     b2 += w * x2[i]
                     b3 += w * x3[i]
+                if k > j:
+                    z[t, lo + k] += b0
+                    z[t + 1, lo + k] += b1
+                    z[t + 2, lo + k] += b2
+                    z[t + 3, lo + k] += b3
                 z[t, lo + j] += a0
                 z[t + 1, lo + j] += a1
                 z[t + 2, lo + j] += a2
                 z[t + 3, lo + j] += a3
-                z[t, lo + j + 1] += b0
-                z[t + 1, lo + j + 1] += b1
-                z[t + 2, lo + j + 1] += b2
-                z[t + 3, lo + j + 1] += b3
 
 
 @_compiled
-def _products(rows, count, z, out):
-    """out = Z z, in float64."""
-    dim = z.size
-    whole = count - count % 4
-    for i in range(0, whole, 4):
+def _products(rows, count, new, out):
+    """out[t, i] = z_i . z_t for the rows t = count .. count + new and all i before them, in float64."""
+    dim = rows.shape[1]
+    for i in range(0, count + new, 4):
         r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        a0 = a1 = a2 = a3 = 0.0
-        for j in range(dim):
-            x = np.float64(z[j])
-            a0 += np.float64(r0[j]) * x
-            a1 += np.float64(r1[j]) * x
-            a2 += np.float64(r2[j]) * x
-            a3 += np.float64(r3[j]) * x
-        out[i], out[i + 1], out[i + 2], out[i + 3] = a0, a1, a2, a3
-    for i in range(whole, count):
-        a0 = 0.0
-        for j in range(dim):
-            a0 += np.float64(rows[i, j]) * np.float64(z[j])
-        out[i] = a0
+        for t in range(0, new, 2):
+            u = min(t + 1, new - 1)
+            z0, z1 = rows[count + t], rows[count + u]
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+            for j in range(dim):
+                x, y = np.float64(z0[j]), np.float64(z1[j])
+                x0, x1, x2, x3 = np.float64(r0[j]), np.float64(r1[j]), np.float64(r2[j]), np.float64(r3[j])
+                a0 += x0 * x
+                a1 += x1 * x
+                a2 += x2 * x
+                a3 += x3 * x
+                b0 += x0 * y
+                b1 += x1 * y
+                b2 += x2 * y
+                b3 += x3 * y
+            out[t, i], out[t, i + 1], out[t, i + 2], out[t, i + 3] = a0, a1, a2, a3
+            out[u, i], out[u, i + 1], out[u, i + 2], out[u, i + 3] = b0, b1, b2, b3
 
 
 @_compiled
-def _residual(z, rows, h, count, out):
-    """out = z - Z'h."""
-    dim = z.size
-    weights = np.empty(count, z.dtype)
-    weights[:] = h[:count]
-    out[:] = z
-    whole = count - count % 4
-    for i in range(0, whole, 4):
-        r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-        for j in range(dim):
-            out[j] = out[j] - w0 * r0[j] - w1 * r1[j] - w2 * r2[j] - w3 * r3[j]
-    for i in range(whole, count):
-        w0 = weights[i]
-        for j in range(dim):
-            out[j] -= w0 * rows[i, j]
+def _regress(gram, inverse, count, new, h):
+    """h[t] = (I + Z Z')^-1 gram[t] over the rows before t, for the rows t that are new; N grows by them.
+
+    Row t of N is (-h[t], 1) / sqrt(1 + b). That 1 + b is taken from the Gram matrix: N has to be consistent with
+    it to far below 1 even where b is 1e7, which the float32 residual could not give.
+    """
+    explained = np.zeros(new)
+    h[:] = 0.0
+    for i in range(count + new):
+        row = inverse[i * (i + 1) // 2 : (i + 1) * (i + 2) // 2]
+        if i >= count:
+            t = i - count
+            scale = 1.0 / math.sqrt(max(1.0 + gram[t, i] - explained[t], 1.0))
+            for j in range(i):
+                row[j] = -scale * h[t, j]
+            row[i] = scale
+        for t in range(max(i - count + 1, 0), new):
+            g, out = gram[t], h[t]
+            a = 0.0
+            for j in range(i + 1):
+                a += row[j] * g[j]
+            explained[t] += a * a
+            for j in range(i + 1):
+                out[j] += row[j] * a
 
 
 @_compiled
-def _norm2(x):
-    total = 0.0
-    for j in range(x.size):
-        total += np.float64(x[j]) * np.float64(x[j])
-    return total
+def _add(out, weights, first, rows, count, lo, hi, triangular):
+    """out[:, lo:hi] += weights[first:] @ rows[:count, lo:hi], in tiles of two by four; sizes must divide."""
+    for b in range(0, count, 4):
+        r0, r1, r2, r3 = rows[b][lo:hi], rows[b + 1][lo:hi], rows[b + 2][lo:hi], rows[b + 3][lo:hi]
+        for a in range(b if triangular else 0, out.shape[0], 2):
+            o0, o1 = out[a][lo:hi], out[a + 1][lo:hi]
+            w0, w1 = weights[first + a], weights[first + a + 1]
+            p0, p1, p2, p3 = w0[b], w0[b + 1], w0[b + 2], w0[b + 3]
+            q0, q1, q2, q3 = w1[b], w1[b + 1], w1[b + 2], w1[b + 3]
+            for i in range(hi - lo):
+                x0, x1, x2, x3 = r0[i], r1[i], r2[i], r3[i]
+                o0[i] = o0[i] + p0 * x0 + p1 * x1 + p2 * x2 + p3 * x3
+                o1[i] = o1[i] + q0 * x0 + q1 * x1 + q2 * x2 + q3 * x3
 
 
 @_compiled
-def _score(z, rows, inverse, count, work):
-    """The bonus of a whitened row against `count` pending ones; then the row joins them."""
-    size = _norm2(z)
-    if size == 0.0:
-        return 0.0
-    g = np.empty(count)
-    h = np.zeros(count)
-    _products(rows, count, z, g)
-    explained = 0.0
-    for i in range(count):  # h = N'N g, row by row of the triangular N
-        a = 0.0
-        for j in range(i + 1):
-            a += inverse[i, j] * g[j]
-        explained += a * a
-        for j in range(i + 1):
-            h[j] += inverse[i, j] * a
-    _residual(z, rows, h, count, work)
-    bonus = _norm2(work) + _norm2(h)
-    # 1 + b, but here from the float64 Gram: N must be consistent with it to far below 1, even where b is 1e7.
-    scale = 1.0 / math.sqrt(max(1.0 + size - explained, 1.0))
-    rows[count] = z
-    for i in range(count):
-        inverse[count, i] = -scale * h[i]
-    inverse[count, count] = scale
-    return bonus
+def _score(rows, inverse, count, new, bonus):
+    """Bonuses of `new` whitened rows that stand behind `count` pending ones; afterwards they are pending too."""
+    dim = rows.shape[1]
+    size = (count + new + 3) // 4 * 4
+    gram = np.empty((new, size))
+    _products(rows, count, new, gram)
+    h = np.empty((new, size))
+    _regress(gram, inverse, count, new, h)
+    weights = np.zeros((new + new % 2, size), rows.dtype)
+    residual = np.zeros((new + new % 2, dim), rows.dtype)
+    for t in range(new):
+        for i in range(count + t):
+            weights[t, i] = -h[t, i]
+        residual[t] = rows[count + t]
+    for lo in range(0, dim, STRIP):
+        _add(residual, weights, 0, rows, size, lo, min(lo + STRIP, dim), False)
+    for t in range(new):
+        b = 0.0
+        for j in range(dim):
+            b += np.float64(residual[t, j]) * np.float64(residual[t, j])
+        for i in range(count + t):
+            b += h[t, i] * h[t, i]
+        bonus[t] = b
 
 
 @_compiled
@@ -229,22 +249,6 @@ def _fold_weights(rows, count, mix, past):
 
 
 @_compiled
-def _add(out, weights, first, rows, width, triangular):
-    """out += weights[first:first + len(out)] @ rows, in tiles of two by four; sizes must divide."""
-    for a in range(0, out.shape[0], 2):
-        o0, o1 = out[a], out[a + 1]
-        w0, w1 = weights[first + a], weights[first + a + 1]
-        for b in range(0, a + 1 if triangular else rows.shape[0], 4):
-            r0, r1, r2, r3 = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
-            p0, p1, p2, p3 = w0[b], w0[b + 1], w0[b + 2], w0[b + 3]
-            q0, q1, q2, q3 = w1[b], w1[b + 1], w1[b + 2], w1[b + 3]
-            for i in range(width):
-                x0, x1, x2, x3 = r0[i], r1[i], r2[i], r3[i]
-                o0[i] = o0[i] + p0 * x0 + p1 * x1 + p2 * x2 + p3 * x3
-                o1[i] = o1[i] + q0 * x0 + q1 * x1 + q2 * x2 + q3 * x3
-
-
-@_compiled
 def _fold(matrix, rows, count):
     """M <- M T with T upper triangular and T T' = (I + Z'Z)^-1; exact in float64, rounded once."""
     dim = rows.shape[1]
@@ -272,9 +276,9 @@ def _fold(matrix, rows, count):
                 for i in range(width):
                     old[j, i] = strip[top + j, i]
                     new[j, i] = 0.0
-            _add(new, mix, p * PANEL, old, width, True)
-            _add(new, past, p * PANEL, sums, width, False)
-            _add(sums, z, p * PENDING, old, width, False)
+            _add(new, mix, p * PANEL, old, PANEL, 0, width, True)
+            _add(new, past, p * PANEL, sums, PENDING, 0, width, False)
+            _add(sums, z, p * PENDING, old, PANEL, 0, width, False)
             for j in range(n):
                 for i in range(width):
                     strip[top + j, i] = new[j, i]
@@ -289,48 +293,73 @@ def _promote(matrix, rows, count, unit):
         strip = _strip(matrix, dim, lo)
         for j in range(min(STRIP, dim - lo)):
             strip[j, j] = unit
-    white = np.empty((PENDING, rows.shape[1]), rows.dtype)
+    phi = np.zeros((PENDING, dim), rows.dtype)
+    white = np.empty((PENDING, dim), rows.dtype)
     for start in range(0, count, PENDING):
         n = min(PENDING, count - start)
-        for a in range(n):
-            _whiten(matrix, rows[start + a] / unit, white[a])
+        phi[n:] = 0.0
+        phi[:n] = rows[start : start + n] / unit
+        _whiten_all(matrix, phi, n, white)
         _fold(matrix, white, n)
 
 
 @_compiled
-def _enter(x, unit, matrix, rows, inverse, count, folded, z, work):
-    """Score a row against the ellipse and enter it, folding first if there is no room; returns the bonus."""
-    if folded and count == PENDING:
+def _enter(phi, new, unit, limit, matrix, rows, inverse, count, folded, bonus):
+    """Score `new` rows phi and enter them, folding first if there is no room; returns count and folded."""
+    if folded and count + new > PENDING:
         _fold(matrix, rows, count)
         count = 0
-    elif count == rows.shape[0]:
+    elif count + new > limit:
         _promote(matrix, rows, count, unit)
         folded = True
         count = 0
-    if folded:
-        _whiten(matrix, x, z)
+    if not folded:
+        for t in range(new):
+            for j in range(rows.shape[1]):
+                rows[count + t, j] = phi[t, j] * unit
+    elif new == 1:
+        _whiten(matrix, phi[0], rows[count])
     else:
-        for j in range(x.size):
-            z[j] = x[j] * unit
-    bonus = _score(z, rows, inverse, count, work)
-    return bonus, count + (bonus > 0.0), folded
+        phi[new:] = 0.0
+        white = np.empty(phi.shape, phi.dtype)
+        _whiten_all(matrix, phi, new, white)
+        rows[count : count + new] = white[:new]
+    _score(rows, inverse, count, new, bonus)
+    return count + new, folded
 
 
 @_compiled
-def advance(phi, clear, opening, entry, slots, start, stop, unit, matrix, rows, inverse, counts, folds, bonus):
+def advance(phi, clear, opening, entry, slots, start, stop, unit, limit, matrix, rows, inverse, counts, folds, bonus):
     """Columns start to stop of phi [T, n, d]; where `entry` [T, n] >= 0 that row of `opening` goes in unscored."""
-    z = np.empty(phi.shape[2], phi.dtype)
-    work = np.empty(phi.shape[2], phi.dtype)
+    block = np.zeros((PENDING, phi.shape[2]), phi.dtype)
+    paid = np.empty(PENDING)
+    target = np.empty(PENDING, np.int64)  # the step that a row of the block belongs to, -1: unscored
     for n in range(start, stop):
         e = slots[n]
         count, folded = counts[e], folds[e]
-        for t in range(phi.shape[0]):
-            if clear[t, n]:
-                count, folded = 0, False
-            if entry.size > 0 and entry[t, n] >= 0:
+        new = 0
+        for event in range(2 * phi.shape[0] + 1):  # an opening and a row for each step, and the end
+            t, is_row = event // 2, event % 2 == 1
+            ends = t == phi.shape[0]
+            if new > 0 and (ends or new == PENDING or (clear[t, n] and not is_row)):
+                count, folded = _enter(block, new, unit, limit, matrix[e], rows[e], inverse[e], count, folded, paid)
+                for i in range(new):
+                    if target[i] >= 0:
+                        bonus[target[i], n] = paid[i]
+                new = 0
+            if ends:
+                continue
+            if is_row:
+                x = phi[t, n]
+                bonus[t, n] = 0.0
+            else:
+                if clear[t, n]:
+                    count, folded = 0, False
+                if entry.size == 0 or entry[t, n] < 0:
+                    continue
                 x = opening[entry[t, n]]
-                _, count, folded = _enter(x, unit, matrix[e], rows[e], inverse[e], count, folded, z, work)
-            x = phi[t, n]
-            b, count, folded = _enter(x, unit, matrix[e], rows[e], inverse[e], count, folded, z, work)
-            bonus[t, n] = b
+            if np.any(x):  # a zero row leaves no trace
+                block[new] = x
+                target[new] = t if is_row else -1
+                new += 1
         counts[e], folds[e] = count, folded

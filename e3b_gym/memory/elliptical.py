@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from e3b_gym.memory._checked import CheckedMemory
-from e3b_gym.memory._ellipses_torch import TorchEllipses
+from e3b_gym.memory._ellipses_torch import TorchEllipses, folded
 
 if TYPE_CHECKING:
     from e3b_gym.memory._ellipses_numba import NumbaEllipses
@@ -57,7 +57,7 @@ class EllipticalMemory(CheckedMemory):
         super().__init__(num_envs, dim, ridge, dtype, device, episodic)
         self.backend = _choose(backend, self.device)
         like = torch.empty(0, dtype=dtype, device=self.device)
-        sizes = num_envs, dim, max(32, dim // 4), self.ridge**-0.5, like
+        sizes = num_envs, dim, self.ridge**-0.5, like
         self._ellipses: NumbaEllipses | TorchEllipses
         if self.backend == "numba":
             from e3b_gym.memory._ellipses_numba import NumbaEllipses  # numba takes a second to import
@@ -86,22 +86,21 @@ class EllipticalMemory(CheckedMemory):
         self._ellipses.forget(slots)
 
     def _state(self) -> dict[str, Tensor]:
-        own = self._ellipses
-        counts = own.count.tolist()
-        triangle = torch.tril_indices(self.dim, self.dim).unbind()
-        small = [own.inverse[e, :c, :c][tuple(torch.tril_indices(c, c))] for e, c in enumerate(counts)]
+        parts = [self._ellipses.export(slot) for slot in range(self.num_envs)]
+        i, j = torch.tril_indices(self.dim, self.dim)
+        empty = torch.empty(0, len(i), dtype=self.dtype, device=self.device)
         return {
-            "count": own.count.clone(),
-            "folded": own.folded.clone(),
-            "rows": torch.cat([own.rows[e, :c] for e, c in enumerate(counts)]),
-            "inverse": torch.cat(small),
-            "matrix": own.dense(own.folded.nonzero().flatten().to(self.device))[:, triangle[0], triangle[1]],
+            "count": torch.tensor([len(rows) for rows, _, _ in parts]),
+            "folded": torch.tensor([matrix is not None for _, _, matrix in parts]),
+            "rows": torch.cat([rows for rows, _, _ in parts]),
+            "inverse": torch.cat([triangle for _, triangle, _ in parts]),
+            "matrix": torch.cat([empty] + [matrix[i, j].unsqueeze(0) for _, _, matrix in parts if matrix is not None]),
         }
 
     def _state_shapes(self, state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        count, folded = state.get("count"), state.get("folded")
-        counts = count.tolist() if isinstance(count, Tensor) else []
-        matrices = int(folded.sum()) if isinstance(folded, Tensor) else 0
+        count, has_matrix = state.get("count"), state.get("folded")
+        counts = count.clamp(min=0).tolist() if isinstance(count, Tensor) else []
+        matrices = int(has_matrix.sum()) if isinstance(has_matrix, Tensor) else 0
         return {
             "count": ((self.num_envs,), torch.long),
             "folded": ((self.num_envs,), torch.bool),
@@ -111,26 +110,21 @@ class EllipticalMemory(CheckedMemory):
         }
 
     def _load(self, state: dict[str, Tensor]) -> None:
-        own = self._ellipses
         counts = state["count"].tolist()
-        if min(counts) < 0 or max(counts) > own.capacity:
-            raise ValueError(f"the state's 'count' must lie in 0..{own.capacity}, got {counts}")
-        self.reset()
-        own.count.copy_(state["count"])
-        own.folded.copy_(state["folded"])
         rows = torch.split(state["rows"], counts)
-        small = torch.split(state["inverse"], [c * (c + 1) // 2 for c in counts])
-        for e, c in enumerate(counts):
-            own.rows[e, :c] = rows[e]
-            triangle = torch.tril_indices(c, c, device=self.device).unbind()
-            own.inverse[e, :c, :c] = 0
-            own.inverse[e, triangle[0], triangle[1]] = small[e]
-        slots = own.folded.nonzero().flatten().to(self.device)
-        matrix = own.rows.new_zeros(len(slots), self.dim, self.dim)
-        triangle = torch.tril_indices(self.dim, self.dim, device=self.device).unbind()
-        matrix[:, triangle[0], triangle[1]] = state["matrix"]
-        own.set_dense(slots, matrix)
-        own.settle()
+        triangles = torch.split(state["inverse"], [c * (c + 1) // 2 for c in counts])
+        packed = iter(state["matrix"])
+        i, j = torch.tril_indices(self.dim, self.dim)
+        for slot, has_matrix in enumerate(state["folded"].tolist()):
+            pending, triangle, matrix = rows[slot], triangles[slot], None
+            if has_matrix:
+                matrix = pending.new_zeros(self.dim, self.dim)
+                matrix[i, j] = next(packed)
+            if len(pending) > self._ellipses.room(has_matrix):  # saved by the other backend
+                whole = torch.eye(self.dim).to(pending) * self.ridge**-0.5 if matrix is None else matrix
+                matrix = folded(whole.unsqueeze(0), pending.unsqueeze(0))[0]
+                pending, triangle = pending[:0], triangle[:0]
+            self._ellipses.restore(slot, pending, triangle, matrix)
 
 
 def _choose(backend: str, device: torch.device) -> str:
