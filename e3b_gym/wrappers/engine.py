@@ -156,8 +156,13 @@ class BonusEngine:
         self._paid.append(paid)
         return paid
 
-    def train(self) -> dict[str, float]:
-        """Trains the encoder on the steps recorded since the last call; returns losses, diagnostics and statistics."""
+    def train(self, **settings: Any) -> dict[str, float]:
+        """Trains the encoder on the steps recorded since the last call; returns losses, diagnostics and statistics.
+
+        Args:
+            **settings: of `TrainerConfig`, to change from now on.
+        """
+        self.trainer.configure(**settings)
         stats = self._statistics()
         self._paid.clear()
         if len(self.record):

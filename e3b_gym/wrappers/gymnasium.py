@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
@@ -40,9 +42,13 @@ class _Engined:
     def bonus(self) -> Bonus:
         return self.engine.bonus
 
-    def train_encoder(self) -> dict[str, float]:
-        """Trains on the steps since the last call (at most `record_steps`); returns losses and diagnostics."""
-        return self.engine.train()
+    def train_encoder(self, **settings: Any) -> dict[str, float]:
+        """Trains on the steps since the last call (at most `record_steps`); returns losses and diagnostics.
+
+        Args:
+            **settings: learning_rate, epochs, batch_size, ... of `TrainerConfig`, to change from now on.
+        """
+        return self.engine.train(**settings)
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
@@ -151,8 +157,11 @@ class E3BVectorReward(_Engined, VectorWrapper):
         return told
 
 
-class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any]):
-    """Adds an exploration bonus to the rewards of a single Gymnasium environment. Arguments as in `E3BVectorReward`."""
+class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Adds an exploration bonus to the rewards of a single Gymnasium environment. Arguments as in `E3BVectorReward`.
+
+    Its `spec` says `nondeterministic`: the reward depends on what was seen before this episode too.
+    """
 
     def __init__(
         self, env: gym.Env[Any, Any], bonus: str | Bonus = "e3b", *, record_steps: int = RECORD_STEPS, **settings: Any
@@ -160,10 +169,18 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any]):
         if not isinstance(env, gym.Env):
             raise ValueError(f"E3BReward wraps a gymnasium.Env; got {type(env).__name__}")
         _refuse_second(env)
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, **settings)
+        gym.Wrapper.__init__(self, env)
         self._recipe = Recipe.of(bonus, **settings)
         own = bonus if isinstance(bonus, Bonus) else None
         self.engine = self._recipe.build(own, *self._spaces, 1, record_steps)
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        spec = super().spec
+        if spec is not None:
+            spec.nondeterministic = True
+        return spec
 
     @property
     def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -171,10 +171,14 @@ class E3BRewardWrapper(VecEnvWrapper):
                 stacklevel=3,
             )
 
-    def train_encoder(self) -> dict[str, float]:
-        """Trains the encoder on what was recorded since the last call. `EncoderUpdateCallback` does this for you."""
+    def train_encoder(self, **settings: Any) -> dict[str, float]:
+        """Trains the encoder on what was recorded since the last call. `EncoderUpdateCallback` does this for you.
+
+        Args:
+            **settings: learning_rate, epochs, batch_size, ... of `TrainerConfig`, to change from now on.
+        """
         self.watched = True
-        return self.engine.train()
+        return self.engine.train(**settings)
 
     def get_original_reward(self) -> NDArray[np.float32]:
         """The environment's own rewards of the last step."""

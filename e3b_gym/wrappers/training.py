@@ -55,6 +55,8 @@ class EncoderTrainer:
 
     def configure(self, **changes: Any) -> None:
         """Changes settings between rollouts; Adam's moments stay."""
+        if not changes:
+            return
         self.config = replace(self.config, **changes)
         if self.optimizer is not None:
             for group in self.optimizer.param_groups:

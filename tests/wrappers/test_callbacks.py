@@ -353,7 +353,7 @@ def test_off_policy_checkpoints_bring_the_replay_buffer(tmp_path: Path) -> None:
     resumed, wrapper = resume(tmp_path, DQN, DummyVecEnv(walks(2)), "dqn", device="cpu")
     assert (resumed.num_timesteps, resumed.replay_buffer.pos) == (64, 32)  # DQN takes its steps in fours
     np.testing.assert_array_equal(resumed.replay_buffer.rewards[:32], model.replay_buffer.rewards[:32])
-    moved = wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"]
+    moved = int(wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"])
     resumed.learn(40, callback=EncoderUpdateCallback(every=8), reset_num_timesteps=False)
     assert resumed.num_timesteps == 104
     assert wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"] > moved

@@ -24,13 +24,18 @@ class Walk(gym.Env[Any, Any]):
         wiped: the last observation is not to be used, as after a death in NetHack.
     """
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own attribute)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own attribute)
 
     def __init__(
-        self, length: int = 5, observations: str = "box", actions: str = "discrete", wiped: bool = False
+        self,
+        length: int = 5,
+        observations: str = "box",
+        actions: str = "discrete",
+        wiped: bool = False,
+        render_mode: str | None = "rgb_array",
     ) -> None:
         self.length, self.observations, self.wiped = length, observations, wiped
-        self.render_mode = "rgb_array"
+        self.render_mode = render_mode
         box = spaces.Box(-10.0, 10.0, (3,), np.float32)
         self.observation_space = {
             "box": box,
