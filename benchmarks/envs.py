@@ -6,8 +6,9 @@
 
 Ours and stock take turns, so that load on the machine hits both alike; medians over rounds are reported, and x is how
 many times faster ours is. Stock is what a user assembles from the simulator and Gymnasium's wrappers to get the
-same observation: for MiniGrid the registered environment, for VizDoom `VizdoomMyWayHome-v1` with max-and-skip, resize,
-gray and stack wrappers. A dash: stock has no such id, or crashes.
+same kind of observation: for MiniGrid the registered environment, for VizDoom `VizdoomMyWayHome-v1` with max-and-skip,
+resize, gray and stack wrappers. Stock VizDoom then draws six 320x240 colour screens a step where ours draws three
+160x120 gray ones, so its ratio is mostly the smaller picture. A dash: stock has no such id, or crashes.
 """
 
 from __future__ import annotations

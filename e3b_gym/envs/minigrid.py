@@ -63,7 +63,7 @@ def _tasks() -> dict[str, Task]:
     for name, visited in mazes.items():
         add(f"ObstructedMaze-{name}", "keys", 144 * visited, "prior work; MiniGrid")
     for name in ("2Dlhb", "1Q", "2Q", "Full"):
-        source = "MiniGrid; -v0 with unreachable keys mended"
+        source = "MiniGrid; all doors placed before the keys"
         add(f"ObstructedMaze-{name}", "keys", 144 * mazes[name], source, version=1)
     for size in (5, 6, 8, 16):
         add(f"DoorKey-{size}x{size}", "keys", 10 * size**2, "MiniGrid")

@@ -1,7 +1,8 @@
 """The sparse maps of MyWayHome, made in memory from the map that ViZDoom installs.
 
-Pathak et al. (2017) published two variants of `my_way_home.wad` that differ from it in one thing only: where
-the player starts. In the installed map a script that runs when the player enters chooses the start,
+Pathak et al. (2017) used two variants of `my_way_home.wad` with a fixed start. What is reproduced here is the spot and
+the heading measured in those variants; whether they differ in anything else was not compared.
+In the installed map a script that runs when the player enters chooses the start,
 
     spot = random(start, start + count - 1);  angle = random(0.0, 1.0)      (one full turn is 1.0)
 
