@@ -1,7 +1,8 @@
 """Recorder: the latest steps of all environments, each observation stored once.
 
 Observations go into a ring of buffers, so that the unroll of one step is a view of two neighbouring rows, and the whole
-record is a view too as long as the ring has not turned. This is the wrapper's only copy of the experience.
+record is a view too as long as the ring has not turned. This is the wrapper's only copy of the experience. The ring is
+numpy's, since its small operations cost a third of torch's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Recorder:
         self.capacity = capacity
         self.num_envs = num_envs
         self._steps: deque[Unroll] = deque(maxlen=capacity)
-        self._ring: Tree = None  # tree of [capacity + 1, N, ...]
+        self._ring: Tree = None  # tree of numpy arrays [capacity + 1, N, ...]
         self._row = 0  # of the present observation
         self._starts = torch.ones(num_envs, dtype=torch.bool)
 
@@ -51,9 +52,8 @@ class Recorder:
 
     def start(self, obs: Tree) -> None:
         """All environments were reset to `obs` (tree of arrays [N, ...]), wherever they were before."""
-        obs = as_tensors(obs)
         if self._ring is None:
-            self._ring = tree_map(lambda leaf: leaf.new_empty((self.capacity + 1, *leaf.shape)), obs)
+            self._ring = tree_map(lambda leaf: np.empty((self.capacity + 1, *leaf.shape), _kept_as(leaf.dtype)), obs)
         if self._steps:
             # The last step's arrival is overwritten here, so it becomes an end that nobody saw.
             last = self._steps.pop()
@@ -72,27 +72,27 @@ class Recorder:
         policy_logits: Tensor | None = None,
     ) -> Unroll:
         """Records a step and returns it as an unroll of length 1. Arguments as in `BonusEngine.step`."""
-        ended, starts = torch.as_tensor(done, dtype=torch.bool), self._starts
+        ended, starts = np.array(done, dtype=np.bool_), self._starts
         if restarted is not None and restarted.any():
             # A reset is written as a step without a known end: it pays nothing and pairs nothing.
-            again = torch.as_tensor(restarted, dtype=torch.bool)
-            ended, starts = ended | again, starts & ~again
-        known, last = torch.zeros_like(ended), None
+            ended, starts = ended | restarted, starts & ~torch.from_numpy(restarted)
+        known, last = np.zeros_like(ended), None
         if terminals:
             envs = sorted(terminals)
             known[envs] = True
-            rows = tree_map(lambda *leaves: np.stack(leaves), *(terminals[env] for env in envs))
-            last = as_tensors(rows, "the last observation of an episode", envs)
+            last = tree_map(lambda *leaves: np.stack(leaves), *(terminals[env] for env in envs))
+            require_finite(last, "the last observation of an episode", envs)
+            last = tree_map(lambda leaf: torch.from_numpy(leaf.astype(_kept_as(leaf.dtype))), last)
         step = Unroll(
-            obs=self._advance(as_tensors(obs)),  # [2, N, ...]
-            action=torch.as_tensor(action)[None],
-            done=ended[None],
+            obs=self._advance(obs),  # [2, N, ...]
+            action=torch.from_numpy(action[None]),
+            done=torch.from_numpy(ended[None]),
             starts=starts,
             terminal_obs=last,
-            terminal_known=known[None],
+            terminal_known=torch.from_numpy(known[None]),
             policy_logits=None if policy_logits is None else policy_logits[None],
         )
-        self._starts = ended
+        self._starts = step.done[0]
         self._steps.append(step)
         return step
 
@@ -101,12 +101,16 @@ class Recorder:
         before, self._row = self._row, (self._row + 1) % (self.capacity + 1)
         self._write(obs)
         if self._row > before:
-            return tree_map(lambda leaf: leaf[before : before + 2], self._ring)
-        return tree_map(lambda leaf: leaf[[before, self._row]], self._ring)
+            return self._rows(slice(before, before + 2))
+        return self._rows([before, self._row])
 
     def _write(self, obs: Tree) -> None:
-        for row, leaf in zip(tree_leaves(self._ring), tree_leaves(obs), strict=True):
-            row[self._row] = leaf
+        require_finite(obs)
+        for leaf, new in zip(tree_leaves(self._ring), tree_leaves(obs), strict=True):
+            leaf[self._row] = new
+
+    def _rows(self, rows: slice | list[int]) -> Tree:
+        return tree_map(lambda leaf: torch.from_numpy(leaf[rows]), self._ring)
 
     def unroll(self) -> Unroll:
         """The recorded steps, oldest first."""
@@ -117,7 +121,7 @@ class Recorder:
         # A ring that has turned is put in order by a copy.
         rows = slice(first, self._row + 1) if first >= 0 else [*range(first, self._row + 1)]
         return Unroll(
-            obs=tree_map(lambda leaf: leaf[rows], self._ring),
+            obs=self._rows(rows),
             action=torch.cat([step.action for step in steps]),
             done=torch.cat([step.done for step in steps]),
             starts=steps[0].starts,
@@ -138,29 +142,27 @@ class Recorder:
         """An empty recorder for `capacity` steps that goes on from the present observation."""
         new = Recorder(capacity, self.num_envs)
         if self._ring is not None:
-            new.start(tree_map(lambda leaf: leaf[self._row].numpy(), self._ring))
+            new.start(tree_map(lambda leaf: leaf[self._row], self._ring))
             new._starts = self._starts
         return new
 
 
-def as_tensors(tree: Tree, name: str = "the observation", envs: list[int] | None = None) -> Tree:
-    """A tree of arrays [rows, ...] as tensors, sharing memory where they can.
+def _kept_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """torch has few operations on wide unsigned integers."""
+    return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize > 1 else dtype
 
-    NaN is an error that names the leaf and the environment: row i is environment i, or `envs[i]`.
-    """
+
+def require_finite(tree: Tree, name: str = "the observation", envs: list[int] | None = None) -> None:
+    """NaN is an error that names the leaf and the environment: row i is environment i, or `envs[i]`."""
     if isinstance(tree, dict):
-        return {key: as_tensors(value, f"{name}[{key!r}]", envs) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(as_tensors(value, f"{name}[{i}]", envs) for i, value in enumerate(tree))
-    array = np.ascontiguousarray(tree)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1)).tolist()
+        for key, value in tree.items():
+            require_finite(value, f"{name}[{key!r}]", envs)
+    elif isinstance(tree, tuple):
+        for i, value in enumerate(tree):
+            require_finite(value, f"{name}[{i}]", envs)
+    elif tree.dtype.kind == "f" and not np.isfinite(tree).all():
+        bad = np.flatnonzero(~np.isfinite(tree).reshape(len(tree), -1).all(axis=1)).tolist()
         raise ValueError(
             f"{name} has NaN or infinite values in environment {bad if envs is None else [envs[i] for i in bad]}; "
             "fix the environment, or clip its observations"
         )
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)  # torch has few operations on wide unsigned integers
-    if not array.flags.writeable:
-        array = array.copy()
-    return torch.from_numpy(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-SETTINGS = Path(__file__).parents[2] / "examples" / "rl_zoo3.yml"
+ROOT = Path(__file__).parents[2]
+SETTINGS = ROOT / "examples" / "rl_zoo3.yml"
 
 
 def train(env: str, folder: Path, steps: int) -> tuple[Path, set[str], str]:
@@ -19,7 +21,9 @@ def train(env: str, folder: Path, steps: int) -> tuple[Path, set[str], str]:
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", "ppo", "--env", env, "-conf", str(SETTINGS)]
     command += ["-n", str(steps), "--eval-freq", "256", "--eval-episodes", "1", "--n-eval-envs", "1", "--seed", "1"]
     command += ["--device", "cpu", "--log-folder", str(folder / "logs"), "--tensorboard-log", str(folder / "board")]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
     assert run.returncode == 0, run.stderr[-3000:]
     events = EventAccumulator(str(next((folder / "board").rglob("events.*")))).Reload()
     return folder / "logs" / "ppo" / f"{env}_1", set(events.Tags()["scalars"]), run.stdout + run.stderr
