@@ -1,6 +1,6 @@
 """Everything for Stable-Baselines3 users in one place.
 
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback
+from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback, make_vec_env
 
 venv = E3BRewardWrapper(make_vec_env("MiniGrid-DoorKey-8x8-v0", n_envs=16))
 model = PPO("MultiInputPolicy", venv).learn(1_000_000, callback=EncoderUpdateCallback())
@@ -8,6 +8,7 @@ model = PPO("MultiInputPolicy", venv).learn(1_000_000, callback=EncoderUpdateCal
 
 from e3b_gym.wrappers.sb3_callbacks import EncoderUpdateCallback
 from e3b_gym.wrappers.sb3_checkpoints import E3BCheckpointCallback, resume
+from e3b_gym.wrappers.sb3_envs import make_vec_env
 from e3b_gym.wrappers.sb3_wrapper import E3BRewardWrapper, find_wrapper
 from e3b_gym.wrappers.vector_adapter import GymnasiumVecEnv
 
@@ -17,5 +18,6 @@ __all__ = [
     "EncoderUpdateCallback",
     "GymnasiumVecEnv",
     "find_wrapper",
+    "make_vec_env",
     "resume",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import gym
 import numpy as np
-import pytest
+import shimmy
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.env_util import make_vec_env
@@ -13,9 +14,6 @@ from stable_baselines3.common.monitor import Monitor
 
 from e3b_gym.wrappers.gymnasium import E3BReward
 from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback
-
-gym = pytest.importorskip("gym", reason="the old gym is installed with the habitat extra")
-shimmy = pytest.importorskip("shimmy")
 
 
 class OldCorridor(gym.Env):
