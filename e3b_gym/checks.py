@@ -164,7 +164,7 @@ def losses_are_scalars_with_gradients(bonus: Bonus, unroll: Unroll) -> None:
         if loss.ndim != 0 or not bool(torch.isfinite(loss)):
             raise ContractError(f"loss {name!r} must be one finite number; got {loss}")
     if losses:
-        torch.stack(list(losses.values())).sum().backward()
+        torch.autograd.backward(torch.stack(list(losses.values())).sum())
         gradients = [weights.grad for weights in bonus.parameters() if weights.grad is not None]
         if not gradients or not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
             raise ContractError("the losses give no gradient, or one with NaN, to the weights")
