@@ -17,10 +17,11 @@ WIDEST_LINEAR_HALF_RANGE = 1000.0  # bounds further apart say too little about t
 LARGEST_ONE_HOT = 1024  # entries of one leaf; beyond this a table of embeddings is cheaper
 LARGEST_TABLE = 2**16  # entries of one leaf; beyond this the binary digits of each value
 SYMBOL_WIDTH = 16
+CELL_WIDTH = 8  # of a symbol on a small board, whose cells all go into one linear layer
 SMALLEST_PICTURE = 32  # uint8 grids with a shorter long side hold symbols (MiniGrid), not light
 SMALLEST_FLOAT_MATRIX = 16  # a float matrix with a shorter side is a table of numbers, not a picture
 CHUNK = 2**19  # numbers of a picture batch that are convolved at a time
-LARGEST_MAP = 10  # a convolution stack shrinks each side to at most this before flattening
+LARGEST_MAP = 10  # a convolution stack shrinks each side to at most this before flattening; smaller boards need none
 
 
 class UnsupportedSpaceError(ValueError):
@@ -146,33 +147,50 @@ class Symbols(nn.Module):
 
 
 class SymbolPlanes(nn.Module):
-    """[rows, C, H, W] integers -> [rows, SYMBOL_WIDTH, H, W]: the sum of one embedding per channel."""
+    """[rows, C, H, W] integers -> [rows, H, W, width]: the sum of one embedding per channel."""
 
     offset: Tensor
 
-    def __init__(self, channels: int, low: int, high: int) -> None:
+    def __init__(self, channels: int, low: int, high: int, width: int) -> None:
         super().__init__()
-        self.low, self.levels = low, high - low + 1
-        self.table = nn.Embedding(channels * self.levels, SYMBOL_WIDTH)
+        self.low, self.high = low, high
+        levels = high - low + 1
+        self.table = nn.Embedding(channels * levels, width)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
-        offset = torch.arange(channels).view(-1, 1, 1) * self.levels
+        offset = torch.arange(channels).view(-1, 1, 1) * levels - low
         self.register_buffer("offset", offset, persistent=False)
 
     def forward(self, planes: Tensor) -> Tensor:
-        index = (planes.long() - self.low).clamp(0, self.levels - 1) + self.offset
-        symbols: Tensor = self.table(index).sum(1)  # [rows, H, W, E]
-        return symbols.permute(0, 3, 1, 2)
+        index = planes.long().clamp(self.low, self.high).add_(self.offset)
+        return self.table(index).sum(1)  # type: ignore[no-any-return]
+
+
+class Board(nn.Module):
+    """A small board [rows, *shape] -> the embeddings of all its cells [rows, width].
+
+    On a 7x7 board convolutions learn no faster than the linear layer that follows, and cost three times as much.
+    """
+
+    def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout") -> None:
+        super().__init__()
+        self.layout = layout
+        channels, height, width = layout.planes
+        self.symbols = SymbolPlanes(channels, int(low.min()), int(high.max()), CELL_WIDTH)
+        self.width = height * width * CELL_WIDTH
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.symbols(self.layout.arrange(x)).reshape(x.shape[0], self.width)  # type: ignore[no-any-return]
 
 
 class Grid(nn.Module):
-    """A picture or a board [rows, *shape] -> convolutions -> [rows, width]."""
+    """A picture or a large board [rows, *shape] -> convolutions -> [rows, width]."""
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout", symbols: bool) -> None:
         super().__init__()
         self.layout = layout
         channels, height, width = layout.planes
         self.scale = None if symbols else Scale(low, high, from_zero=True)
-        self.symbols = SymbolPlanes(channels, int(low.min()), int(high.max())) if symbols else None
+        self.symbols = SymbolPlanes(channels, int(low.min()), int(high.max()), SYMBOL_WIDTH) if symbols else None
         self.convolutions, self.width = _convolutions(SYMBOL_WIDTH if symbols else channels, height, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -184,7 +202,7 @@ class Grid(nn.Module):
 
     def _features(self, x: Tensor) -> Tensor:
         if self.symbols is not None:
-            planes = self.symbols(self.layout.arrange(x))
+            planes = self.symbols(self.layout.arrange(x)).permute(0, 3, 1, 2)
         else:
             planes = self.layout.arrange(self.scale(x))  # type: ignore[misc]
         return self.convolutions(planes)  # type: ignore[no-any-return]
@@ -240,7 +258,7 @@ def _each_side(sides: tuple[int, int], rule: Callable[[int], int]) -> tuple[int,
     return rule(sides[0]), rule(sides[1])
 
 
-def make_leaf(space: spaces.Space[Any]) -> Numbers | Symbols | Grid | None:
+def make_leaf(space: spaces.Space[Any]) -> Numbers | Symbols | Board | Grid | None:
     """The network of one leaf (its output size is `width`), or None for a kind of space that has none."""
     if isinstance(space, spaces.Discrete):
         return Symbols([int(space.n)], [int(space.start)])
@@ -253,7 +271,7 @@ def make_leaf(space: spaces.Space[Any]) -> Numbers | Symbols | Grid | None:
     return None
 
 
-def _numeric_leaf(low: NDArray[Any], high: NDArray[Any], dtype: Any) -> Numbers | Grid:
+def _numeric_leaf(low: NDArray[Any], high: NDArray[Any], dtype: Any) -> Numbers | Board | Grid:
     shape, integer = low.shape, np.issubdtype(dtype, np.integer)
     if len(shape) not in (2, 3, 4):
         return Numbers(low, high)
@@ -267,4 +285,7 @@ def _numeric_leaf(low: NDArray[Any], high: NDArray[Any], dtype: Any) -> Numbers 
             return Numbers(low, high)
     light = dtype == np.uint8 and high.max() == 255 and max(height, width) >= SMALLEST_PICTURE
     entries = channels * (int(high.max()) - int(low.min()) + 1) if integer else 0
-    return Grid(low, high, layout, symbols=integer and not light and entries <= LARGEST_TABLE)
+    symbols = integer and not light and entries <= LARGEST_TABLE
+    if symbols and max(height, width) <= LARGEST_MAP:
+        return Board(low, high, layout)
+    return Grid(low, high, layout, symbols)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from e3b_gym.encoders import Encoder, UnsupportedSpaceError, as_encoder, make_encoder, sample_rows, seeded_init
-from e3b_gym.encoders.leaves import Grid, Layout, Numbers, make_leaf
+from e3b_gym.encoders.leaves import Board, Grid, Layout, Numbers, make_leaf
 from e3b_gym.unroll import tree_leaves, tree_map
 
 INF = float("inf")
@@ -213,8 +213,13 @@ def test_a_batch_beyond_one_chunk_is_embedded_like_its_parts() -> None:
 )
 def test_boards_of_symbols_are_told_from_pictures(box: spaces.Box, symbols: bool) -> None:
     leaf = make_leaf(box)
-    assert isinstance(leaf, Grid)
+    assert isinstance(leaf, (Board, Grid))
     assert (leaf.symbols is not None) == symbols
+
+
+@pytest.mark.parametrize(("shape", "small"), [((7, 7, 3), True), ((10, 10), True), ((11, 7, 3), False)])
+def test_only_large_boards_are_convolved(shape: tuple[int, ...], small: bool) -> None:
+    assert isinstance(make_leaf(spaces.Box(0, 20, shape, np.uint8)), Board if small else Grid)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,12 @@ def test_pictures_are_scaled_to_the_unit_interval() -> None:
 
 
 def test_inputs_are_never_changed_in_place() -> None:
-    space = spaces.Dict(a=spaces.Box(-1, 1, (5,)), b=spaces.Box(-INF, INF, (5,)), c=spaces.Box(0, 9, (20, 20, 3)))
+    space = spaces.Dict(
+        a=spaces.Box(-1, 1, (5,)),
+        b=spaces.Box(-INF, INF, (5,)),
+        c=spaces.Box(0, 9, (20, 20, 3)),
+        d=spaces.Box(1, 9, (3, 7, 7), np.int64),
+    )
     batch = sample_rows(space, 4, 0)
     before = tree_map(torch.clone, batch)
     small_encoder(space)(batch).sum().backward()
