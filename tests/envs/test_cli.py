@@ -1,5 +1,6 @@
 """`python -m e3b_gym.envs`: the list, one id, watching, playing by hand, films."""
 
+import functools
 import os
 import pty
 import select
@@ -128,7 +129,12 @@ def test_keys_and_arrows_play_in_a_terminal_and_leave_it_as_it_was() -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "TERM": "xterm"}
     command = [sys.executable, "-m", "e3b_gym.envs", "MiniGrid-DoorKey-5x5-v0", "--keys", "--seed", "0"]
-    player = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    hear_interrupts = functools.partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # a run in the background does not
+    player = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, preexec_fn=hear_interrupts
+    )
 
     def read_until(text: str) -> str:
         seen, deadline = "", time.monotonic() + 60

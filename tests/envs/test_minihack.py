@@ -21,6 +21,7 @@ from minihack_player import fingerprint, read_level
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 from e3b_gym.envs import minihack
+from e3b_gym.envs.minihack import almanac
 from e3b_gym.envs.minihack.tasks import MOVES
 
 FREEZE, ROOMS, LAVA = (
@@ -109,9 +110,25 @@ def test_without_a_seed_environments_differ(make):
     assert len(set(starts)) == 4
 
 
-def test_no_episode_begins_under_a_special_moon(make):
+def test_the_almanac_foretells_what_nethack_says_of_the_day(make):
+    env = make(FREEZE, crop_size=None)
+    env.reset(seed=0)
+    game, foretold = env._game, Counter()
+    for core_seed in (*range(60), 2**62 - 1):
+        game._quit()
+        game._nethack.set_initial_seeds(core_seed, 0, False, None)
+        game._nethack.reset()
+        assert game._open_on_an_ordinary_day() == almanac.is_ordinary(core_seed)
+        foretold[almanac.is_ordinary(core_seed)] += 1
+    assert foretold[False] > 5
+
+
+def test_a_game_on_a_special_day_is_drawn_again_without_the_almanac_too(make, monkeypatch):
+    with_almanac = fingerprint(make(FREEZE), 3, steps=20)
+    monkeypatch.setattr(almanac, "_date_filler", lambda: None)
     env = make(FREEZE)
-    messages = Counter(env.reset()[0]["message"].tobytes().rstrip(b"\0") for _ in range(40))
+    assert fingerprint(env, 3, steps=20) == with_almanac
+    messages = [env.reset()[0]["message"].tobytes() for _ in range(40)]
     assert not any(b"moon" in message or b"13th" in message for message in messages)
 
 

@@ -25,7 +25,7 @@ from nle import _pynethack, nethack  # type: ignore[import-untyped]
 from nle.nethack.nethack import _new_dl  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from e3b_gym.envs.minihack import scratch
+from e3b_gym.envs.minihack import almanac, scratch
 from e3b_gym.envs.minihack.level import LevelError, compile_level, description_source, stock_definition
 from e3b_gym.envs.minihack.tasks import StockLevel, Task
 
@@ -39,9 +39,10 @@ _MAX_OPENING_KEYS = 1000
 _MAX_QUIT_KEYS = 50
 _SEED_BOUND = 2**62
 _OPTIONS = (
-    "color,showexp,nobones,nolegacy,nocmdassist,disclose:+i +a +v +g +c +o,runmode:teleport,mention_walls,nosparkle,"
-    "showscore,pettype:none"
+    "color,showexp,nobones,nolegacy,nocmdassist,disclose:-i -a -v -g -c -o,!tombstone,runmode:teleport,mention_walls,"
+    "nosparkle,showscore,pettype:none"
 )
+"""MiniHack's, but the game says less when it is over: nobody sees it, and it costs as much as a dozen steps."""
 _QUESTIONS_FOR_THE_AGENT = (b"eat", b"attack", b"direction?", b"pray")
 _CALENDAR_MESSAGES = (b"moon tonight", b"Friday the 13th")
 # indices into NLE's `internal` and `program_state`
@@ -110,7 +111,7 @@ class Game:
         self._write_level(rng)
         for _ in range(_MAX_ATTEMPTS):
             self._quit()
-            self.seeds = int(rng.integers(_SEED_BOUND)), int(rng.integers(_SEED_BOUND))  # NetHack's "core" and "disp"
+            self.seeds = _draw_seeds(rng)
             self._nethack.set_initial_seeds(*self.seeds, False, None)
             self._nethack.reset()
             self._begun = True
@@ -222,6 +223,14 @@ class Game:
             return False
         message = self._message.tobytes()
         return any(text in message for text in self._goal_messages)
+
+
+def _draw_seeds(rng: np.random.Generator) -> tuple[int, int]:
+    """NetHack's "core" and "disp" seeds of a game on an ordinary day."""
+    while True:
+        core, disp = int(rng.integers(_SEED_BOUND)), int(rng.integers(_SEED_BOUND))
+        if almanac.is_ordinary(core):
+            return core, disp
 
 
 def key_codes(names: tuple[str, ...]) -> list[int]:

@@ -1,7 +1,8 @@
 """MiniHack's tasks as data: what each id means, without importing the simulator.
 
 The sixteen ids of Henaff et al. 2022 (Appendix C.1.1) carry `paper=True`; beside them stand the unrestricted
-("Full") skill tasks and the MultiRoom and LavaCrossing families they come from. Actions, time limits and
+skill tasks, under MiniHack's name ("-Full-v0") and the paper's ("-v0"), and the MultiRoom and LavaCrossing
+families they come from. Actions, time limits and
 levels are MiniHack 1.0's, with two repairs: an id with "N4" has four rooms (MiniGrid's N4-S5-v0 has six), and
 LavaCrossing is made on its own 19x19 grid.
 """
@@ -151,9 +152,13 @@ def _skills() -> list[Task]:
         ("WoD-Hard", "skills_wod:MiniHackWoDHard", "PICKUP ZAP FIRE", 400),
     ]
     return [
-        Task(f"MiniHack-{name}-{variant}-v0", "skill", actions, max_steps, StockLevel(stock_class))
+        Task(f"MiniHack-{name}{variant}-v0", "skill", actions, max_steps, StockLevel(stock_class))
         for name, stock_class, commands, max_steps in skills
-        for variant, actions in (("Restricted", (*MOVES, *commands.split())), ("Full", FULL_ACTIONS))
+        for variant, actions in (
+            ("-Restricted", (*MOVES, *commands.split())),
+            ("-Full", FULL_ACTIONS),  # MiniHack's name for the unrestricted task
+            ("", FULL_ACTIONS),  # the paper's name for it
+        )
     ]
 
 
