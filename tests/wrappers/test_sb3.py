@@ -274,8 +274,13 @@ def test_another_number_of_environments_keeps_what_was_learned(tmp_path: Path) -
 
 
 class Exploit:
+    """Unpickling it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
     def __reduce__(self) -> Any:
-        return (Path.touch, (Path("/tmp/e3b_gym_test_must_not_exist"),))
+        return Path.touch, (self.file,)
 
 
 def test_files_that_are_damaged_foreign_or_malicious_are_refused(tmp_path: Path) -> None:
@@ -283,12 +288,14 @@ def test_files_that_are_damaged_foreign_or_malicious_are_refused(tmp_path: Path)
     (tmp_path / "damaged.pt").write_bytes((tmp_path / "good.pt").read_bytes()[:500])
     (tmp_path / "text.pt").write_text("hello")
     torch.save({"weights": torch.zeros(3)}, tmp_path / "foreign.pt")
-    target = Path("/tmp/e3b_gym_test_must_not_exist")
-    torch.save({"format": 1, "engine": Exploit()}, tmp_path / "malicious.pt")
+    target = tmp_path / "executed"
+    torch.save({"format": 1, "engine": Exploit(target)}, tmp_path / "malicious.pt")
     for name in ("damaged", "text", "foreign", "malicious"):
         with pytest.raises(ValueError, match=f"{name}.pt was not written by the save"):
             E3BRewardWrapper.load(tmp_path / f"{name}.pt", venv_of())
     assert not target.exists()
+    torch.load(tmp_path / "malicious.pt", weights_only=False)
+    assert target.exists()  # so it would have been
     with pytest.raises(FileNotFoundError):
         E3BRewardWrapper.load(tmp_path / "missing.pt", venv_of())
     with pytest.raises(ValueError, match="saved for the spaces"):
