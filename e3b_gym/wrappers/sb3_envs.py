@@ -1,7 +1,7 @@
 """make_vec_env: any id of `e3b_gym.envs` as a Stable-Baselines3 VecEnv.
 
-SB3's own make_vec_env takes any Gymnasium id too, but it stops at observations that SB3 cannot batch (MiniGrid's text), and
-it steps environments one by one where a suite has a batch loop.
+SB3's own make_vec_env takes any Gymnasium id too, but it stops at observations that SB3 cannot batch (MiniGrid's text),
+and it steps environments one by one where a suite has a batch loop.
 """
 
 from __future__ import annotations
