@@ -112,6 +112,8 @@ def test_a_batch_shows_what_single_environments_show(case: Case, kind: str) -> N
                     if case.knows_success:
                         assert infos["final_info"]["_is_success"][i]
                         assert bool(infos["final_info"]["is_success"][i]) == success
+            if not (terminated | truncated).any():
+                assert infos == {}, "infos come with endings only"
         assert endings >= 2 * (STEPS // EPISODE)
     finally:
         batch.close()

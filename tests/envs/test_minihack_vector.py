@@ -59,14 +59,9 @@ def test_it_is_gymnasiums_sync_vector_env_of_single_envs(id, limit, seed, make_v
     for _ in range(60):
         actions = rng.integers(ours.single_action_space.n, size=3)
         our_step, their_step = ours.step(actions), theirs.step(actions)
-        for our_part, their_part in zip(our_step[:4], their_step[:4], strict=True):
+        for our_part, their_part in zip(our_step, their_step, strict=True):
             assert_same(our_part, their_part)
-        if our_step[4]["_is_success"].all():
-            assert_same(our_step[4], their_step[4])
-        else:
-            finals += 1
-            for key in ("final_obs", "_final_obs", "final_info", "_final_info"):
-                assert_same(our_step[4][key], their_step[4][key])
+        finals += "final_obs" in our_step[4]
     assert finals > 0
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     theirs.close()

@@ -128,7 +128,7 @@ def find_task(task: str | Task) -> Task:
 class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
     """One MiniHack task.
 
-    `info["is_success"]` says whether this step reached the goal. When an episode ends,
+    When an episode ends, `info["is_success"]` says whether it reached the goal, and
     `info["final_observation_valid"]` is False if NetHack has wiped the screen (death), True otherwise.
 
     Args:
@@ -175,10 +175,8 @@ class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
         if not 0 <= int(action) < len(self.task.actions):
             raise ValueError(f"action {action} is outside 0..{len(self.task.actions) - 1} of {self.task.id}")
         reward, end = self._game.step(int(action))
-        info: dict[str, Any] = {"is_success": end == "success"}
-        if end is not None:
-            self._running = False
-            info["final_observation_valid"] = end != "death"
+        self._running = end is None
+        info = {} if end is None else {"is_success": end == "success", "final_observation_valid": end != "death"}
         return self._observation(), reward, end in ("success", "death"), end == "timeout", info
 
     def render(self) -> Any:

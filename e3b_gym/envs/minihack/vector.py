@@ -119,28 +119,29 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
     def _finish_episodes(self, finals: list[tuple[int, str]]) -> dict[str, Any]:
         """Sets final observations aside and starts the next episodes.
 
-        `infos` is laid out as Gymnasium's vector envs do.
+        Returns `infos`, laid out as Gymnasium's vector envs do; empty where no episode ended.
         """
-        ended = np.zeros(self.num_envs, np.bool_)
-        infos: dict[str, Any] = {"is_success": np.zeros(self.num_envs, np.bool_), "_is_success": ~ended}
         if not finals:
-            return infos
+            return {}
         final_obs = np.full(self.num_envs, None, dtype=object)
-        success, valid = np.zeros((2, self.num_envs), np.bool_)
+        ended, success, valid = np.zeros((3, self.num_envs), np.bool_)
         for i, end in finals:
             ended[i], success[i], valid[i] = True, end == "success", end != "death"
             self._cut_crops(slice(i, i + 1))
             final_obs[i] = {key: array[i].copy() for key, array in self._observations.items()}
             self._games[i].reset(self._generators[i])
-        infos["_is_success"] = ~ended
-        infos |= {"final_obs": final_obs, "_final_obs": ended, "_final_info": ended.copy()}
-        infos["final_info"] = {
+        final_info = {
             "is_success": success,
             "_is_success": ended.copy(),
             "final_observation_valid": valid,
             "_final_observation_valid": ended.copy(),
         }
-        return infos
+        return {
+            "final_obs": final_obs,
+            "_final_obs": ended,
+            "final_info": final_info,
+            "_final_info": ended.copy(),
+        }
 
     def _cut_crops(self, rows: slice) -> None:
         if self.options.crop_shape:
