@@ -12,10 +12,12 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 WIDEST_LINEAR_HALF_RANGE = 1000.0  # bounds further apart say too little about typical values: symlog instead
 LARGEST_ONE_HOT = 1024  # entries of one leaf; beyond this a table of embeddings is cheaper
 LARGEST_TABLE = 2**16  # entries of one leaf; beyond this the binary digits of each value
+LARGEST_JOINT_TABLE = 2**12  # combinations of a board's symbols; beyond this one look-up per channel
 SYMBOL_WIDTH = 16
 CELL_WIDTH = 8  # of a symbol on a small board, whose cells all go into one linear layer
 SMALLEST_PICTURE = 32  # uint8 grids with a shorter long side hold symbols (MiniGrid), not light
@@ -147,29 +149,38 @@ class Symbols(nn.Module):
 
 
 class SymbolPlanes(nn.Module):
-    """[rows, C, H, W] integers -> [rows, H, W, width]: the sum of one embedding per channel."""
+    """[rows, C, H, W] integers -> [rows, H, W, width]: the sum of one embedding per channel.
 
-    offset: Tensor
+    Where few combinations of symbols exist, the sums of all are made first: one look-up per cell instead of C.
+    """
+
+    step: Tensor
 
     def __init__(self, channels: int, low: int, high: int, width: int) -> None:
         super().__init__()
-        self.low, self.high = low, high
+        self.low, self.high, self.channels = low, high, channels
         levels = high - low + 1
+        self.joint = levels**channels <= LARGEST_JOINT_TABLE
         self.table = nn.Embedding(channels * levels, width)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
-        offset = torch.arange(channels).view(-1, 1, 1) * levels - low
-        self.register_buffer("offset", offset, persistent=False)
+        place = torch.arange(channels).view(-1, 1, 1)  # of the digits of a joint index, or of the channels' tables
+        self.register_buffer("step", levels ** place.flip(0) if self.joint else levels * place, persistent=False)
 
     def forward(self, planes: Tensor) -> Tensor:
-        index = planes.long().clamp(self.low, self.high).add_(self.offset)
-        return self.table(index).sum(1)  # type: ignore[no-any-return]
+        symbol = planes.long().clamp(self.low, self.high).sub_(self.low)
+        if not self.joint:
+            return self.table(symbol.add_(self.step)).sum(1)  # type: ignore[no-any-return]
+        return F.embedding(symbol.mul_(self.step).sum(1), self._joint_table())
+
+    def _joint_table(self) -> Tensor:
+        joint, *others = self.table.weight.chunk(self.channels)  # [levels, width] each
+        for other in others:
+            joint = (joint.unsqueeze(1) + other).flatten(0, 1)
+        return joint  # [levels**C, width]
 
 
 class Board(nn.Module):
-    """A small board [rows, *shape] -> the embeddings of all its cells [rows, width].
-
-    On a 7x7 board convolutions learn no faster than the linear layer that follows, and cost three times as much.
-    """
+    """A small board [rows, *shape] -> the embeddings of all its cells; convolutions cost more and learn no faster."""
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout") -> None:
         super().__init__()
@@ -244,10 +255,9 @@ def _convolutions(channels: int, height: int, width: int) -> tuple[nn.Sequential
     filters = 16
     while len(layers) < 4 or max(sides) > LARGEST_MAP:
         layers += [nn.Conv2d(channels, filters, kernel, strides, padding), nn.ReLU(inplace=True)]
-        sides = (
-            (sides[0] + 2 * padding[0] - kernel[0]) // strides[0] + 1,
-            (sides[1] + 2 * padding[1] - kernel[1]) // strides[1] + 1,
-        )
+        reach = zip(sides, padding, kernel, strides, strict=True)
+        height, width = ((side + 2 * margin - window) // stride + 1 for side, margin, window, stride in reach)
+        sides = (height, width)
         channels, filters, kernel = filters, 32, (3, 3)
         strides = _each_side(sides, lambda n: 2 if n > LARGEST_MAP else 1)
         padding = _each_side(sides, lambda n: 0 if 5 <= n <= LARGEST_MAP else 1)  # a small board needs no margin

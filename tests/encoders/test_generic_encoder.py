@@ -222,6 +222,17 @@ def test_only_large_boards_are_convolved(shape: tuple[int, ...], small: bool) ->
     assert isinstance(make_leaf(spaces.Box(0, 20, shape, np.uint8)), Board if small else Grid)
 
 
+@pytest.mark.parametrize("high", [5, 30])
+def test_a_cell_is_the_sum_of_its_symbols(high: int) -> None:
+    leaf = make_leaf(spaces.Box(2, high, (4, 5, 3), np.int16))
+    assert isinstance(leaf, Board)
+    assert leaf.symbols.joint == (high == 5)
+    board = sample_rows(spaces.Box(2, high, (4, 5, 3), np.int16), 6, 0)
+    table = leaf.symbols.table.weight.view(3, high - 1, -1)
+    expected = sum(table[channel, board[..., channel].long() - 2] for channel in range(3))
+    torch.testing.assert_close(leaf(board).view(6, 4, 5, -1), expected)
+
+
 @pytest.mark.parametrize(
     "box",
     [
