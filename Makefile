@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-slow check lint types imports format bench clean
+.PHONY: help install demo test test-slow check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,12 @@ $(STAMP): setup.cfg constraints.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
 	@touch $@
+
+demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live curves, then a picture (5 minutes)
+	$(BIN)/python -m experiments.rooms demo
+
+board: $(STAMP)  ## TensorBoard on runs/
+	$(BIN)/tensorboard --logdir runs
 
 test: $(STAMP)  ## run the tests (under 10 minutes on 2 cores)
 	$(PYTEST)
@@ -44,8 +50,10 @@ format: $(STAMP)  ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## the elliptical kernel against its peers, one thread
+bench: $(STAMP)  ## every benchmark: the kernel, SB3, RecurrentPPO, the environments
 	$(BIN)/python -m benchmarks.elliptical
+	$(BIN)/python -m benchmarks.sb3
+	$(BIN)/python -m benchmarks.envs
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

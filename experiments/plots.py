@@ -67,10 +67,10 @@ def _save(figure: Figure, path: Path) -> None:
 
 def markdown_table(panels: Mapping[str, Mapping[str, Sequence[Sequence[Point]]]]) -> str:
     """Final success with its interval, and the steps to 0.8, for every method and world."""
-    methods = list(next(iter(panels.values())))
+    methods = list(dict.fromkeys(method for panel in panels.values() for method in panel))
     lines = ["| method | " + " | ".join(panels) + " |", "|---|" + "---|" * len(panels)]
     for method in methods:
-        cells = [_cell(panel[method]) for panel in panels.values()]
+        cells = [_cell(panel[method]) if method in panel else "not run" for panel in panels.values()]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -80,4 +80,4 @@ def _cell(runs: Sequence[Sequence[Point]]) -> str:
     low, high = interval(final)
     reached = sorted(steps for run in runs if (steps := steps_to(run)) is not None)
     when = f"; 0.8 after {', '.join(f'{steps / 1e6:.2f}M' for steps in reached)}" if reached else ""
-    return f"{np.mean(final):.2f} [{low:.2f}, {high:.2f}]{when}"
+    return f"{np.mean(final):.2f} [{low:.2f}, {high:.2f}] (n={len(final)}){when}"

@@ -3,7 +3,7 @@
     python -m experiments.rooms demo     E3B, no bonus and the episodic count, time counter on, live (`make demo`)
     python -m experiments.rooms table    every method x {clock, noise, neither} x seeds, with intervals
 
-A new chain of rooms every episode, reward only in the last room, a random policy succeeds in about 1 of 500 episodes.
+A new chain of rooms every episode, reward only in the last room, a random policy hardly ever gets there.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from experiments.plots import markdown_table, plot_curves, plot_panels
 from experiments.provenance import provenance
 from experiments.study import EPISODES, Point, Run, run_all
 
-TASK = "Rooms-K4-v0"
+TASK = "Rooms-K6-v0"
 WORLDS: dict[str, dict[str, Any]] = {
     "clock": {"clock": True},
     "noise": {"noise": 256},
@@ -36,6 +38,7 @@ LABELS = {
     "e3b-random": "E3B, random encoder",
     "e3b-policy": "E3B, policy encoder",
 }
+POINT = [field.name for field in dataclasses.fields(Point)]
 PPO_SETTINGS: dict[str, Any] = {
     "learning_rate": 5e-4,
     "n_steps": 128,
@@ -46,6 +49,7 @@ PPO_SETTINGS: dict[str, Any] = {
     "clip_range": 0.2,
     "ent_coef": 0.01,
     "max_grad_norm": 0.5,
+    "policy_kwargs": {"net_arch": [128, 128], "activation_fn": nn.ReLU},
 }
 
 
@@ -120,40 +124,58 @@ def demo(arguments: argparse.Namespace) -> None:
 
 
 def table(arguments: argparse.Namespace) -> None:
+    """Trains what is not there yet, a file per run, so that a long table can be made in several sittings."""
     out = Path(arguments.out)
     cells = [(world, method) for world in arguments.worlds for method in arguments.methods]
     keys = [(world, method, seed) for seed in range(arguments.seeds) for world, method in cells]
-    runs = [make_run(method, world, seed, arguments.steps) for world, method, seed in keys]
-    names = [f"{world}, {method}, seed {seed}" for world, method, seed in keys]
-    curves = train_all(runs, names, arguments.workers)
-    rows = [
-        {"world": world, "method": method, "seed": seed, "curve": [dataclasses.asdict(point) for point in curve]}
-        for (world, method, seed), curve in zip(keys, curves, strict=True)
-    ]
-    out.mkdir(parents=True, exist_ok=True)
-    record = {"provenance": provenance(), "task": TASK, "steps": arguments.steps, "ppo": PPO_SETTINGS, "runs": rows}
-    (out / "runs.json").write_text(json.dumps(record))
+    missing = [key for key in keys if not run_file(out, *key).exists()]
+    runs = [make_run(method, world, seed, arguments.steps) for world, method, seed in missing]
+    print(f"{len(keys) - len(missing)} of {len(keys)} runs are in {out}; training {len(missing)}")
+    curves: list[list[Point]] = [[] for _ in runs]
+    for number, point in run_all(runs, arguments.workers):
+        if point is not None:
+            curves[number].append(point)
+            continue
+        world, method, seed = missing[number]
+        save_run(run_file(out, world, method, seed), world, runs[number], curves[number])
+        last = curves[number][-1]
+        print(f"{world:8} {method:16} seed {seed}: success {last.success:.2f} after {last.seconds:.0f} s", flush=True)
     report(out)
 
 
+def run_file(out: Path, world: str, method: str, seed: int) -> Path:
+    return out / "runs" / f"{world}-{method}-seed{seed}.json"
+
+
+def save_run(path: Path, world: str, run: Run, curve: list[Point]) -> None:
+    """One line per point, so that a change can be read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = json.dumps(
+        {"provenance": provenance(), "world": world, "run": dataclasses.asdict(run)}, indent=1, default=str
+    )
+    points = ",\n".join(json.dumps([getattr(point, name) for name in POINT]) for point in curve)
+    path.write_text(f'{head[:-2]},\n "columns": {json.dumps(POINT)},\n "curve": [\n{points}\n ]\n}}\n')
+
+
 def report(out: Path) -> None:
-    """From runs.json: a table with intervals (README.md) and curves (curves.png)."""
-    record = json.loads((out / "runs.json").read_text())
+    """From the runs that are there: a table with intervals (README.md) and curves (curves.png)."""
+    records = [json.loads(path.read_text()) for path in sorted((out / "runs").glob("*.json"))]
+    order = {method: i for i, method in enumerate(METHODS)}
     panels: dict[str, dict[str, list[list[Point]]]] = {}
-    for run in record["runs"]:
-        curves = panels.setdefault(run["world"], {}).setdefault(LABELS[run["method"]], [])
-        curves.append([Point(**point) for point in run["curve"]])
-    seeds = 1 + max(run["seed"] for run in record["runs"])
-    source = record["provenance"]
+    for record in sorted(records, key=lambda r: (list(WORLDS).index(r["world"]), order[r["run"]["method"]])):
+        curve = [Point(**dict(zip(record["columns"], values, strict=True))) for values in record["curve"]]
+        panels.setdefault(record["world"], {}).setdefault(LABELS[record["run"]["method"]], []).append(curve)
     plot_panels(panels, out / "curves.png")
+    commits = sorted({record["provenance"]["commit"] for record in records})
+    source, steps = records[0]["provenance"], records[0]["run"]["steps"]
     (out / "README.md").write_text(
-        f"# {record['task']}: success after {record['steps'] / 1e6:.1f}M steps\n\n"
-        f"Share of the last {EPISODES} training episodes that reached the goal at the end of the budget; mean over "
-        f"{seeds} seeds and its 95 % bootstrap interval, then the steps at which single runs first reached 0.8.\n\n"
+        f"# {records[0]['run']['env']}: success after {steps / 1e6:.1f}M steps\n\n"
+        f"Share of the last {EPISODES} training episodes that reached the goal at the end of the budget: mean over "
+        f"n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
         f"{markdown_table(panels)}\n\n![curves](curves.png)\n\n"
-        f"Made by `{source['command']}` at commit {source['commit']} on {source['date']} ({source['machine']}; Python "
+        f"Made by `python -m experiments.rooms table` at commit {', '.join(commits)} ({source['machine']}; Python "
         f"{source['python']}, {', '.join(f'{name} {number}' for name, number in source['packages'].items())}). "
-        f"Every run's curve and settings are in `runs.json`.\n"
+        f"Every run's settings, seed and curve are in `runs/`.\n"
     )
 
 
@@ -164,7 +186,7 @@ def main() -> None:
         command = commands.add_parser(name)
         command.set_defaults(function=function)
         command.add_argument("--out", default=out)
-        command.add_argument("--steps", type=int, default=1_200_000 if name == "demo" else 2_000_000)
+        command.add_argument("--steps", type=int, default=1_500_000)
         command.add_argument("--workers", type=int, default=2)
         if name == "demo":
             command.add_argument("--seed", type=int, default=0)

@@ -67,9 +67,11 @@ class Elliptical(OnRepresentation):
     def score(self, features: Features, unroll: Unroll, memory: EllipticalMemory) -> Tensor:
         first = unroll.first  # [T, B]
         phi = self._scaled(features.next if self.bonus_of == "next" else features.current)  # [T, B, d]
-        # A zero row pays nothing and leaves the ellipse as it is.
-        phi = phi * unroll.valid[..., None]
-        opening = self._scaled(features.current[first]) if self.include_first else None  # [K, d]
+        if bool(unroll.done.any()):
+            # A zero row pays nothing and leaves the ellipse as it is.
+            phi = phi * unroll.valid[..., None]
+        opens = self.include_first and bool(first.any())
+        opening = self._scaled(features.current[first]) if opens else None  # [K, d]
         bonus = memory.unroll(phi, first, slots=unroll.slots, opening=opening)  # [T, B]
         return bonus.masked_fill(first, 0.0) if self.zero_first else bonus
 
