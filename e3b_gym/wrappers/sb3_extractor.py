@@ -42,11 +42,11 @@ ENCODER_POLICY = {"features_extractor_class": EncoderExtractor, "normalize_image
 
 
 def _as_observed(values: Tree, space: gym.Space[Any]) -> Tree:
-    """Takes back what SB3 does to observations before a features extractor: it makes Discrete ones one-hot."""
+    """Undoes what SB3 does to observations before a features extractor sees them: Discrete ones come one-hot."""
     if isinstance(space, spaces.Dict):
         return {name: _as_observed(values[name], part) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Discrete):
-        return values.argmax(dim=-1) + int(space.start)
+        return values.argmax(dim=-1).flatten() + int(space.start)  # from [rows, n], or [rows, 1, n] in a buffer
     if isinstance(space, spaces.MultiDiscrete):
         parts = torch.split(values, space.nvec.flatten().tolist(), dim=-1)
         chosen = torch.stack([part.argmax(dim=-1) for part in parts], dim=-1)
