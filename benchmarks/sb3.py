@@ -1,0 +1,235 @@
+"""What the exploration bonus costs a Stable-Baselines3 user: frames per second without, with ours and with rllte's.
+
+    python -m benchmarks.sb3 [--quick] [--rounds N] [--json FILE]
+
+PPO on MiniGrid-DoorKey-8x8 with 16 environments (MultiInputPolicy, minibatches of 256, 4 epochs), a slow simulator, and on
+Rooms-K4 with 64 (MlpPolicy, minibatches of 1024, 3 epochs), a fast one; rollouts of 128 steps, all environments in this
+process. Then RecurrentPPO, contrib's against ours, as `benchmarks.recurrent_ppo` measures it. One thread; contenders take
+turns within one run, a rollout and its training each, and times are CPU seconds of this process, so a busy machine
+disturbs the ratios little. Exit code 1 if a bar is missed.
+
+rllte (`pip install rllte-core`) is measured where it can be imported. Its recipe for SB3 computes the bonus when a rollout
+is full, one environment step at a time, and adds it to the advantages. It takes no Dict observations, so it gets them
+flattened, and as many embedding dimensions as ours (64).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.vec_env import VecEnv
+
+from benchmarks import recurrent_ppo
+from e3b_gym import E3BRewardWrapper, EncoderUpdateCallback, make_vec_env
+from experiments.provenance import provenance
+
+N_STEPS, DIM = 128, 64
+
+
+@dataclass(frozen=True)
+class World:
+    """Environments and the PPO for them."""
+
+    env: str
+    num_envs: int
+    policy: str
+    options: dict[str, Any]
+    ppo: dict[str, Any]
+
+
+WORLDS = {
+    "MiniGrid": World(
+        "MiniGrid-DoorKey-8x8-v0", 16, "MultiInputPolicy", options={}, ppo={"batch_size": 256, "n_epochs": 4}
+    ),
+    "Rooms": World(
+        "Rooms-K4-v0", 64, "MlpPolicy", {"clock": True, "flat": True}, ppo={"batch_size": 1024, "n_epochs": 3}
+    ),
+}
+
+
+def flat(observations: Any) -> torch.Tensor:
+    """Observations [T, N, ...] as float vectors [T, N, width]: MiniGrid's Dict, or what is flat already."""
+    if not isinstance(observations, dict):
+        return torch.as_tensor(observations)
+    image = torch.as_tensor(observations["image"], dtype=torch.float32).flatten(-3) / 10  # [..., 147]
+    direction = torch.as_tensor(observations["direction"]).long().reshape(image.shape[:-1])
+    return torch.cat([image, torch.nn.functional.one_hot(direction, 4)], -1)
+
+
+class RllteE3B(BaseCallback):
+    """rllte's E3B on each full rollout, added to advantages and returns: what its example for SB3 does."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        super().__init__()
+        from rllte.xplore.reward import E3B  # type: ignore[import-not-found]
+
+        width = 151 if isinstance(venv.observation_space, spaces.Dict) else venv.observation_space.shape[0]  # type: ignore[index]
+        shown = SimpleNamespace(observation_space=spaces.Box(0, 1, (width,)), action_space=venv.action_space)
+        shown.unwrapped = SimpleNamespace(num_envs=venv.num_envs)
+        self.bonus = E3B(shown, device="cpu", latent_dim=DIM)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
+        seen = flat(buffer.observations)  # [T, N, width]
+        ends = torch.as_tensor(np.vstack([buffer.episode_starts[1:], self.locals["dones"]]))
+        experience = {
+            "observations": seen,
+            "next_observations": torch.cat([seen[1:], flat(self.locals["new_obs"])[None]]),
+            "actions": torch.as_tensor(buffer.actions),
+            "rewards": torch.as_tensor(buffer.rewards),
+            "terminateds": ends,
+            "truncateds": torch.zeros_like(ends),
+        }
+        bonus = self.bonus.compute(experience).numpy()
+        buffer.advantages += bonus
+        buffer.returns += bonus
+
+
+def _with_e3b(venv: VecEnv) -> tuple[VecEnv, BaseCallback]:
+    return E3BRewardWrapper(venv, seed=0, dim=DIM), EncoderUpdateCallback()
+
+
+CONTENDERS: dict[str, Callable[[VecEnv], tuple[VecEnv, BaseCallback]]] = {
+    "PPO": lambda venv: (venv, CallbackList([])),
+    "PPO + E3B, ours": _with_e3b,
+    "PPO + E3B, rllte": lambda venv: (venv, RllteE3B(venv)),
+}
+
+
+def can_import_rllte() -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pynvml, gym ...
+            from rllte.xplore.reward import E3B  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class Contender:
+    """A PPO with its callback. Its first rollout, which compiles, is outside the clock."""
+
+    def __init__(self, name: str, world: World) -> None:
+        venv = make_vec_env(world.env, n_envs=world.num_envs, seed=0, **world.options)
+        self.venv, callback = CONTENDERS[name](venv)
+        self.model = PPO(world.policy, self.venv, n_steps=N_STEPS, seed=0, device="cpu", **world.ppo)
+        _, self.callback = self.model._setup_learn(10**9, callback)
+        self.callback.on_training_start({}, {})
+        self.seconds()
+
+    def seconds(self) -> float:
+        """CPU time of one rollout and its training."""
+        start = time.process_time()
+        self.model.collect_rollouts(self.venv, self.callback, self.model.rollout_buffer, N_STEPS)
+        self.model.train()
+        return time.process_time() - start
+
+
+def measure(world: World, rounds: int) -> dict[str, float]:
+    """Frames per second by contender, from medians over rounds; without rllte where it cannot be imported."""
+    names = [name for name in CONTENDERS if "rllte" not in name or can_import_rllte()]
+    contenders = {name: Contender(name, world) for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            seconds[name].append(contender.seconds())
+    for contender in contenders.values():
+        contender.venv.close()
+    return {name: world.num_envs * N_STEPS / float(np.median(times)) for name, times in seconds.items()}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A ratio and what it must reach; None = a peer is missing."""
+
+    name: str
+    ratio: float | None
+    bar: float
+
+    @property
+    def verdict(self) -> str:
+        return "not measured" if self.ratio is None else "PASS" if self.ratio >= self.bar else "FAIL"
+
+
+def compare(speeds: dict[str, dict[str, float]], recurrent: Sequence[dict[str, Any]]) -> list[Bar]:
+    bars = []
+    for world, speed in speeds.items():
+        plain, ours, rllte = (speed.get(name, 0.0) for name in CONTENDERS)
+        bars.append(Bar(f"{world}: share of PPO's speed that PPO + E3B keeps", ours / plain, 0.5))
+        bars.append(Bar(f"{world}: PPO + E3B, times rllte's recipe", ours / rllte if rllte else None, 3.0))
+    for part, bar in (("train", 8.0), ("end_to_end", 5.0)):
+        slowest = min(row[f"{part}_speedup"] for row in recurrent)
+        bars.append(Bar(f"RecurrentPPO, {part.replace('_', ' ')}: times contrib's, at least", slowest, bar))
+    return bars
+
+
+def print_speeds(world: World, speeds: dict[str, float]) -> None:
+    print(f"{world.env}, {world.num_envs} environments")
+    print(f"  {'':20} {'frames/s':>9} {'of PPO':>7} {'cost of the bonus':>18}")
+    for name in CONTENDERS:
+        if name not in speeds:
+            print(f"  {name:20} rllte is not importable here")
+            continue
+        cost = 1e6 / speeds[name] - 1e6 / speeds["PPO"]
+        print(f"  {name:20} {speeds[name]:>9,.0f} {speeds[name] / speeds['PPO']:>7.0%} {cost:>9.0f} us/frame")
+
+
+def print_recurrent(rows: Sequence[dict[str, Any]]) -> None:
+    print("RecurrentPPO, frames/s end to end (x: times contrib's; then in training alone)")
+    for row in rows:
+        speed = {name: row[name]["end_to_end_fps"] for name in ("contrib", "ours")}
+        print(
+            f"  episodes of {row['episode_length']:>4} steps: contrib {speed['contrib']:>6,.0f}, ours {speed['ours']:>6,.0f},"
+            f" x {row['end_to_end_speedup']:.1f}; training x {row['train_speedup']:.1f}"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, one episode length of RecurrentPPO")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each contender")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers there")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    facts = provenance()
+    print(*(f"{name}: {value}" for name, value in facts.items()), "", sep="\n")
+    speeds = {}
+    for name, world in WORLDS.items():
+        speeds[name] = measure(world, 1 if options.quick else options.rounds)
+        print_speeds(world, speeds[name])
+    rows = [recurrent_ppo.measure(40, rounds=1, epochs=1)] if options.quick else recurrent_ppo.run()
+    print_recurrent(rows)
+    bars = compare(speeds, rows)
+    print()
+    for bar in bars:
+        ratio = "-" if bar.ratio is None else f"{bar.ratio:.2f}"
+        print(f"{bar.name:50} {ratio:>6}   bar {bar.bar:<4} {bar.verdict}")
+    if options.json:
+        verdicts = [asdict(bar) | {"verdict": bar.verdict} for bar in bars]
+        record = {"provenance": facts, "frames_per_second": speeds, "recurrent": rows, "bars": verdicts}
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if any(bar.verdict == "FAIL" for bar in bars) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
