@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from functools import partial
 from typing import Any, Literal
 
@@ -105,9 +106,16 @@ def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
         suite.require_simulator()
         importlib.import_module(suite.registers)
     try:
-        return gymnasium.make(id, **options)
+        env = gymnasium.make(id, **options)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         raise unknown(id) from error
+    if suite is not None:
+        warnings.warn(
+            f"{id} comes as {suite.name} makes it: what this library promises about seeds, endings and last "
+            "observations holds for the ids that `python -m e3b_gym.envs` lists",
+            stacklevel=3,
+        )
+    return env
 
 
 def _make_inline(id: str, num_envs: int, clock: Clock, noise: int, options: dict[str, Any]) -> VectorEnv[Any, Any, Any]:
@@ -124,9 +132,12 @@ def _make_inline(id: str, num_envs: int, clock: Clock, noise: int, options: dict
 
 
 def _limit(id: str, max_steps: int | None) -> dict[str, int]:
+    if max_steps is None:
+        return {}
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, or None for the id's own limit; got {max_steps}")
     suite = suite_of(id)
-    name = suite.limit_option if suite is not None and suite.serves(id) else "max_episode_steps"
-    return {} if max_steps is None else {name: max_steps}
+    return {suite.limit_option if suite is not None and suite.serves(id) else "max_episode_steps": max_steps}
 
 
 def _suite_adds_noise(id: str, clock: Clock) -> bool:

@@ -127,7 +127,13 @@ def test_any_gymnasium_id_works() -> None:
     assert make("gymnasium.envs.classic_control:CartPole-v1").spec.id == "CartPole-v1"
     gymnasium.register("somebody/Pole-v3", "gymnasium.envs.classic_control:CartPoleEnv")
     assert make("somebody/Pole-v3", render_mode="rgb_array").render_mode == "rgb_array"
-    assert make("VizdoomBasic-v1").spec.id == "VizdoomBasic-v1"
+
+
+def test_ids_that_only_the_simulator_knows_come_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="VizdoomBasic-v1 comes as VizDoom makes it"):
+        env = make("VizdoomBasic-v1")
+    assert env.spec.id == "VizdoomBasic-v1"
+    env.close()
 
 
 def test_max_steps_works_for_every_suite() -> None:
@@ -184,7 +190,11 @@ def test_processes_can_start_afresh() -> None:
     assert all(np.array_equal(observations[key][0], single[key]) for key in single)
 
 
-@pytest.mark.parametrize(("options", "message"), [({"kind": "thread"}, "kind must be"), ({"num_envs": 0}, "num_envs")])
-def test_wrong_settings_are_named(options: dict, message: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"kind": "thread"}, "kind must be"), ({"num_envs": 0}, "num_envs"), ({"max_steps": 0}, "max_steps must be")],
+)
+@pytest.mark.parametrize("id", ["CartPole-v1", "MiniGrid-DoorKey-5x5-v0"])
+def test_wrong_settings_are_named(id: str, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_vec("CartPole-v1", **{"num_envs": 1, **options})
+        make_vec(id, **{"num_envs": 1, **options})
