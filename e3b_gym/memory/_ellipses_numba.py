@@ -9,29 +9,30 @@ import torch
 from torch import Tensor
 
 from e3b_gym.memory import _kernels
+from e3b_gym.memory._ellipses_torch import TRUST, capacity
 
 # Starting a thread costs about 0.1 ms; work below this many multiplications is done sooner than shared.
 WORTH_A_THREAD = 20_000_000
 
 
 class NumbaEllipses:
-    """State of `num_envs` ellipses; a young episode keeps up to `capacity` rows before it gets a matrix."""
+    """State of `num_envs` ellipses; a young episode keeps its rows until there are too many, then gets a matrix."""
 
-    def __init__(self, num_envs: int, dim: int, unit: float, like: Tensor) -> None:
-        capacity = max(2 * _kernels.PENDING, dim)
+    def __init__(self, num_envs: int, dim: int, ridge: float, like: Tensor) -> None:
         self.dim = dim
-        self.capacity = capacity
-        self.unit = unit
+        self.capacity = capacity(dim)
+        self.ridge = ridge
         dtype = like.numpy().dtype
         # numpy's zeros take no memory before they are written to: short episodes never touch the matrices
         self.matrix = torch.from_numpy(np.zeros((num_envs, _kernels.matrix_size(dim)), dtype))
-        self.rows = torch.from_numpy(np.zeros((num_envs, capacity + 3, dim), dtype))  # read in fours
-        self.inverse = torch.from_numpy(np.zeros((num_envs, capacity * (capacity + 1) // 2)))
+        self.rows = torch.from_numpy(np.zeros((num_envs, self.capacity + 3, dim), dtype))  # read in fours
+        self.inverse = torch.from_numpy(np.zeros((num_envs, _kernels.inverse_size(self.capacity))))
         self.count = torch.zeros(num_envs, dtype=torch.long)
         self.folded = torch.zeros(num_envs, dtype=torch.bool)
         state = self.matrix, self.rows, self.inverse, self.count, self.folded
         self._arrays = tuple(tensor.numpy() for tensor in state)  # the same memory
         self._no_rows = like.new_empty(0, dim).numpy()
+        self._no_matrix = like.new_empty(0, 0)
         self._no_order = np.empty((0, 0), np.int64)
 
     def advance(
@@ -42,14 +43,14 @@ class NumbaEllipses:
         rows = self._no_rows if opening is None else opening.numpy()
         order = self._no_order if entry is None else entry.numpy()
         arguments = phi.numpy(), clear.numpy(), rows, order, slots.numpy()
-        unit = self._no_rows.dtype.type(self.unit)
-        limit = self.capacity if len(phi) >= _kernels.PENDING else self.capacity // 2
         columns = phi.shape[1]
         threads = min(torch.get_num_threads(), columns, 1 + phi.numel() * self.dim // WORTH_A_THREAD)
         cuts = [columns * i // threads for i in range(threads + 1)]
 
         def run(part: int) -> None:
-            _kernels.advance(*arguments, cuts[part], cuts[part + 1], unit, limit, *self._arrays, bonus.numpy())
+            _kernels.advance(
+                *arguments, cuts[part], cuts[part + 1], self.ridge, TRUST[phi.dtype], *self._arrays, bonus.numpy()
+            )
 
         if threads == 1:
             run(0)
@@ -69,16 +70,14 @@ class NumbaEllipses:
     def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Copies of the pending rows [k, d], the triangle of their N and, if there is one, M' [d, d]."""
         count = int(self.count[slot])
-        matrix = None
-        if self.folded[slot]:
-            matrix = self.rows.new_zeros(self.dim, self.dim)
-            _kernels.unpack(self._arrays[0][slot], matrix.numpy())
-        return self.rows[slot, :count].clone(), self.inverse[slot, : count * (count + 1) // 2].clone(), matrix
+        matrix = self.rows.new_zeros(self.dim, self.dim) if self.folded[slot] else self._no_matrix
+        triangle = self.inverse.new_empty(count * (count + 1) // 2)
+        _kernels.save(self._arrays[0][slot], self._arrays[2][slot], matrix.numpy(), triangle.numpy())
+        return self.rows[slot, :count].clone(), triangle, matrix if self.folded[slot] else None
 
     def restore(self, slot: int, rows: Tensor, triangle: Tensor, matrix: Tensor | None) -> None:
         self.count[slot] = len(rows)
         self.folded[slot] = matrix is not None
         self.rows[slot, : len(rows)] = rows
-        self.inverse[slot, : len(triangle)] = triangle
-        if matrix is not None:
-            _kernels.pack(matrix.numpy(), self._arrays[0][slot])
+        square = self._no_matrix if matrix is None else matrix
+        _kernels.load(self._arrays[0][slot], self._arrays[2][slot], square.numpy(), triangle.numpy())

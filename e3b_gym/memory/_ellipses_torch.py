@@ -1,8 +1,8 @@
 """The elliptical memory as batched torch blocks: for a GPU, and for a CPU without numba.
 
-The equations of `elliptical.py`, for a block of T rows of n environments at once. With L = chol(I + Z Z') over pending
-and new rows and N = L^-1, row t of N is (-h_t, 1) / L_tt, so one triangular inverse gives every regression in the
-block. Rows of different episodes have their products masked out: the Gram matrix, and with it N, falls into blocks.
+The equations of `elliptical.py`, for a block of T rows of n environments at once. With L = chol(prior I + Z Z') over
+pending and new rows and N = L^-1, row t of N is (-h_t, 1) / L_tt, so one triangular inverse gives every regression in
+the block. Rows of different episodes have their products masked out: the Gram matrix, and with it N, falls apart.
 """
 
 from __future__ import annotations
@@ -12,19 +12,39 @@ from torch import Tensor
 
 BLOCK = 32  # rows scored at once
 
+# Below this share of |z|^2 the float64 difference |z|^2 - |N Z z|^2 has cancelled too far, and b is taken from the
+# residual. In a float64 memory the residual is always the more accurate.
+TRUST = {torch.float32: 1e-6, torch.float64: 1.0}
+
+
+def capacity(dim: int) -> int:
+    """Rows of a young episode that are kept as they are.
+
+    More than d: the ellipse is worst conditioned when the rows just span the space, and past that its root loses
+    nothing by being rounded to float32.
+    """
+    return max(BLOCK, dim + dim // 4)
+
 
 class TorchEllipses:
-    """State of `num_envs` ellipses; up to `capacity` rows wait until they are folded in."""
+    """State of `num_envs` ellipses; rows wait in `rows` until they are folded into `matrix`."""
 
-    def __init__(self, num_envs: int, dim: int, unit: float, like: Tensor) -> None:
-        capacity = max(BLOCK, dim // 4)
-        self.unit = unit
-        self.capacity = capacity
-        self.matrix = torch.eye(dim).to(like).mul(unit).repeat(num_envs, 1, 1)  # [S, d, d], M', lower triangular
-        self.rows = like.new_zeros(num_envs, capacity, dim)  # [S, K, d], Z
-        self.inverse = self.rows.new_zeros(num_envs, capacity, capacity, dtype=torch.float64)  # [S, K, K], N
-        self.count = torch.zeros(num_envs, dtype=torch.long)  # rows in use, on the CPU
-        self.folded = torch.zeros(num_envs, dtype=torch.bool)
+    def __init__(self, num_envs: int, dim: int, ridge: float, like: Tensor) -> None:
+        rows = capacity(dim)
+        self.ridge = ridge
+        self.matrix = torch.eye(dim).to(like).repeat(num_envs, 1, 1)  # [S, d, d], M', lower triangular
+        self.rows = like.new_zeros(num_envs, rows, dim)  # [S, K, d], Z; unused rows are zero
+        self.inverse = like.new_zeros(num_envs, rows, rows, dtype=torch.float64)  # [S, K, K], N; likewise
+        self.count = torch.zeros(num_envs, dtype=torch.long, device=like.device)
+        self.folded = torch.zeros(num_envs, dtype=torch.bool, device=like.device)
+
+    def room(self, folded: bool) -> int:
+        """How many rows may wait."""
+        return max(BLOCK, self.rows.shape[-1] // 4) if folded else self.rows.shape[1]
+
+    def prior(self, folded: Tensor) -> Tensor:
+        """The multiple of I that stands beside Z'Z: ridge, and 1 once M has whitened the space; float64."""
+        return torch.where(folded, folded.new_ones((), dtype=torch.float64), self.ridge)
 
     def advance(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
         """Score and enter phi [T, n, d] block by block; `clear` [T, n] empties an ellipse before its row."""
@@ -34,75 +54,84 @@ class TorchEllipses:
     def _advance_block(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
         """phi [n, T, d], clear [n, T] -> bonus [T, n]."""
         steps = phi.shape[1]
-        here = slots.cpu()
-        if int(self.count[here].max()) + steps > self.capacity:
-            self.fold(slots)
-        start = int(self.count[here].max())
-        stop = start + steps
+        room = torch.where(self.folded[slots], self.room(True), self.room(False))
+        full = self.count[slots] + steps > room
+        if bool(full.any()):
+            self.fold(slots[full])
+        start = int(self.count[slots].max())  # pending rows to look at; shorter ones are filled up with zeros
         episode = clear.long().cumsum(1)  # [n, T], 0: continues from before the block
         old = (episode == 0).unsqueeze(-1)  # [n, T, 1]
-        z = torch.where(old, phi @ self.matrix[slots].mT, phi * self.unit)  # [n, T, d]
+        z = torch.where(old, phi @ self.matrix[slots].mT, phi)  # [n, T, d]
+        prior = self.prior(old.squeeze(-1) & self.folded[slots].unsqueeze(-1))  # [n, T]
         pending, inverse = self.rows[slots, :start], self.inverse[slots, :start, :start]
         cross = (z.double() @ pending.double().mT) * old  # [n, T, start]
         together = episode.unsqueeze(1) == episode.unsqueeze(2)  # [n, T, T]
         gram = (z.double() @ z.double().mT) * together
         explained = cross @ inverse.mT
         size = gram.diagonal(dim1=1, dim2=2)
-        # rounding of the Gram matrix may not make it indefinite, however large the rows
-        ridge = 1 + 4 * stop * torch.finfo(torch.float64).eps * size
-        factor = torch.linalg.cholesky(gram - explained @ explained.mT + torch.diag_embed(ridge))
-        unit = torch.eye(steps, dtype=torch.float64, device=phi.device).expand_as(factor)
-        corner = torch.linalg.solve_triangular(factor, unit, upper=False)  # [n, T, T]
-        new = torch.cat([-corner @ (explained @ inverse), corner], dim=2)  # [n, T, stop], rows of N
-        h = -new / corner.diagonal(dim1=1, dim2=2).unsqueeze(-1)
-        weights = h.clone()
-        weights[:, :, start:] = h[:, :, start:].tril(-1)  # [n, T, stop]
-        residual = z - weights.to(z.dtype) @ torch.cat([pending, z], dim=1)
-        bonus: Tensor = residual.double().square().sum(-1) + weights.square().sum(-1)  # [n, T]
-        self.rows[slots, start:stop] = z
-        self.inverse[slots, start:stop, :stop] = new
-        self.count[here] = stop
-        self._drop_ended(slots, clear, start)
+        # rounding of the Gram matrix may not make it indefinite, however long the rows
+        floor = prior + 4 * (start + steps) * torch.finfo(torch.float64).eps * size
+        factor = torch.linalg.cholesky(gram - explained @ explained.mT + torch.diag_embed(floor))
+        corner = torch.linalg.solve_triangular(factor, torch.eye(steps).to(factor).expand_as(factor), upper=False)
+        edge = -corner @ (explained @ inverse)  # [n, T, start]; (edge, corner) are the new rows of N
+        h = -torch.cat([edge, corner.tril(-1)], dim=2) / corner.diagonal(dim1=1, dim2=2).unsqueeze(-1)
+        residual = z - h.to(z.dtype) @ torch.cat([pending, z], dim=1)
+        careful = residual.double().square().sum(-1) / prior + h.square().sum(-1)  # [n, T]
+        left = factor.diagonal(dim1=1, dim2=2).square() - floor
+        bonus: Tensor = torch.where(left <= TRUST[z.dtype] * size, careful, left / prior) * (size > 0)
+        self._append(slots, z, edge, corner)
+        self._drop_ended(slots, clear)
         return bonus.to(z.dtype).T
 
-    def _drop_ended(self, slots: Tensor, clear: Tensor, start: int) -> None:
-        """Forget what came before the last reset inside the block that began at row `start`."""
+    def _append(self, slots: Tensor, z: Tensor, edge: Tensor, corner: Tensor) -> None:
+        new = self.count[slots].unsqueeze(1) + torch.arange(z.shape[1], device=z.device)  # [n, T], places of the rows
+        slot = slots.unsqueeze(1)
+        self.rows[slot, new] = z
+        self.inverse[slot, new, : edge.shape[2]] = edge
+        self.inverse[slot.unsqueeze(2), new.unsqueeze(2), new.unsqueeze(1)] = corner
+        self.count[slots] += z.shape[1]
+
+    def _drop_ended(self, slots: Tensor, clear: Tensor) -> None:
+        """Move what came after the last reset inside the block to the front, over what came before."""
         ended = clear.any(1)
         if not bool(ended.any()):
             return
         slots, clear = slots[ended], clear[ended]
-        last = clear.shape[1] - 1 - clear.long().flip(1).argmax(1)  # [n], the row of the last reset
-        dead = torch.arange(self.capacity, device=slots.device) < start + last.unsqueeze(1)  # [n, K]
-        self.rows[slots] = self.rows[slots].masked_fill(dead.unsqueeze(-1), 0)
-        self.inverse[slots] = self.inverse[slots].masked_fill(dead.unsqueeze(-1), 0)
+        alive = clear.long().flip(1).argmax(1) + 1  # [n], rows since the last reset
+        places = torch.arange(self.rows.shape[1], device=slots.device)
+        source = (self.count[slots] - alive).unsqueeze(1) + places  # [n, K]
+        keep = places < alive.unsqueeze(1)
+        source = source.where(keep, 0)
+        slot = slots.unsqueeze(1)
+        self.rows[slots] = self.rows[slot, source] * keep.unsqueeze(2)
+        inverse = self.inverse[slot.unsqueeze(2), source.unsqueeze(2), source.unsqueeze(1)]
+        self.inverse[slots] = inverse * keep.unsqueeze(2) * keep.unsqueeze(1)
+        self.count[slots] = alive
         self._set_fresh(slots)
 
     def _set_fresh(self, slots: Tensor) -> None:
-        self.matrix[slots] = torch.eye(self.matrix.shape[-1]).to(self.matrix) * self.unit
-        self.folded[slots.cpu()] = False
+        self.matrix[slots] = torch.eye(self.matrix.shape[-1]).to(self.matrix)
+        self.folded[slots] = False
 
     def forget(self, slots: Tensor) -> None:
+        self._drop_rows(slots)
+        self._set_fresh(slots)
+
+    def _drop_rows(self, slots: Tensor) -> None:
         self.rows[slots] = 0
         self.inverse[slots] = 0
-        self.count[slots.cpu()] = 0
-        self._set_fresh(slots)
+        self.count[slots] = 0
 
     def fold(self, slots: Tensor) -> None:
         """Move the pending rows into the matrix."""
-        self.matrix[slots] = folded(self.matrix[slots], self.rows[slots])
-        self.rows[slots] = 0
-        self.inverse[slots] = 0
-        self.count[slots.cpu()] = 0
-        self.folded[slots.cpu()] = True
-
-    def room(self, folded: bool) -> int:
-        """How many rows may wait."""
-        return self.capacity
+        self.matrix[slots] = folded(self.matrix[slots], self.rows[slots], self.prior(self.folded[slots]))
+        self.folded[slots] = True
+        self._drop_rows(slots)
 
     def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Copies of the pending rows [k, d], the triangle of their N and, if there is one, M' [d, d]."""
         count = int(self.count[slot])
-        i, j = torch.tril_indices(count, count)
+        i, j = torch.tril_indices(count, count, device=self.rows.device)
         matrix = self.matrix[slot].clone() if self.folded[slot] else None
         return self.rows[slot, :count].clone(), self.inverse[slot, i, j], matrix
 
@@ -110,19 +139,19 @@ class TorchEllipses:
         self.forget(torch.tensor([slot], device=self.rows.device))
         self.count[slot] = len(rows)
         self.rows[slot, : len(rows)] = rows
-        i, j = torch.tril_indices(len(rows), len(rows))
+        i, j = torch.tril_indices(len(rows), len(rows), device=self.rows.device)
         self.inverse[slot, i, j] = triangle
         if matrix is not None:
             self.folded[slot] = True
             self.matrix[slot] = matrix
 
 
-def folded(matrix: Tensor, rows: Tensor) -> Tensor:
-    """M' [n, d, d] after folding rows Z [n, k, d] in: L^-1 M' with L L' = I + Z'Z, in float64."""
+def folded(matrix: Tensor, rows: Tensor, prior: Tensor) -> Tensor:
+    """M' [n, d, d] after folding rows Z [n, k, d] in: L^-1 M' with L L' = prior I + Z'Z, in float64; prior [n]."""
     z = rows.double()
-    eye = torch.eye(z.shape[-1], dtype=torch.float64, device=z.device).expand_as(matrix)
+    eye = torch.eye(z.shape[-1], dtype=torch.float64, device=z.device) * prior.double().view(-1, 1, 1)
     factor, failed = torch.linalg.cholesky_ex(eye + z.mT @ z)
-    if bool(failed.any()):  # rows so long that squaring them loses the 1: factor them unsquared
-        factor = torch.linalg.qr(torch.cat([eye, z], dim=1), mode="r").R.mT
+    if bool(failed.any()):  # rows so long that squaring them loses the prior: factor them unsquared
+        factor = torch.linalg.qr(torch.cat([eye.sqrt(), z], dim=1), mode="r").R.mT
     product: Tensor = torch.linalg.solve_triangular(factor, matrix.double(), upper=False)
     return product.tril().to(matrix.dtype)

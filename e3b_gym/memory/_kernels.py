@@ -41,19 +41,10 @@ def _strip(matrix, dim, lo):
     return matrix[start : start + STRIP * (dim - lo)].reshape(dim - lo, STRIP)
 
 
-def unpack(matrix: np.ndarray[Any, Any], dense: np.ndarray[Any, Any]) -> None:
-    """The stored strips as a square M'."""
-    dim = len(dense)
-    for lo in range(0, dim, STRIP):
-        dense[lo:, lo : lo + STRIP] = _strip(matrix, dim, lo)[:, : dim - lo]
-
-
-def pack(dense: np.ndarray[Any, Any], matrix: np.ndarray[Any, Any]) -> None:
-    """A square M' as the stored strips."""
-    dim = len(dense)
-    matrix[:] = 0
-    for lo in range(0, dim, STRIP):
-        _strip(matrix, dim, lo)[:, : dim - lo] = dense[lo:, lo : lo + STRIP]
+def inverse_size(count: int) -> int:
+    """Numbers needed to store N for `count` rows."""
+    tiles = (count + 3) // 4
+    return 8 * tiles * (tiles + 1)
 
 
 @_compiled
@@ -146,30 +137,77 @@ def _products(rows, count, new, out):
 
 
 @_compiled
-def _regress(gram, inverse, count, new, h):
-    """h[t] = (I + Z Z')^-1 gram[t] over the rows before t, for the rows t that are new; N grows by them.
+def _inverse_row(inverse, i):
+    """Row i of N with its zeros behind the diagonal up to a multiple of four, so that four rows are a rectangle."""
+    width = i // 4 * 4 + 4
+    start = (i // 4) * (width * 2) + (i % 4) * width
+    return inverse[start : start + width]
 
-    Row t of N is (-h[t], 1) / sqrt(1 + b). That 1 + b is taken from the Gram matrix: N has to be consistent with
-    it to far below 1 even where b is 1e7, which the float32 residual could not give.
+
+@_compiled
+def _project(inverse, i, gram, new, h, explained):
+    """h[t] += n (n . gram[t]) for the rows n = N[i] .. N[i + 3] and every new t, two at a time."""
+    n0, n1, n2, n3 = (
+        _inverse_row(inverse, i),
+        _inverse_row(inverse, i + 1),
+        _inverse_row(inverse, i + 2),
+        _inverse_row(inverse, i + 3),
+    )
+    for t in range(0, new, 2):
+        u = min(t + 1, new - 1)
+        g, k = gram[t], gram[u]
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+        for j in range(i + 4):
+            a0 += n0[j] * g[j]
+            a1 += n1[j] * g[j]
+            a2 += n2[j] * g[j]
+            a3 += n3[j] * g[j]
+            b0 += n0[j] * k[j]
+            b1 += n1[j] * k[j]
+            b2 += n2[j] * k[j]
+            b3 += n3[j] * k[j]
+        explained[t] += a0 * a0 + a1 * a1 + a2 * a2 + a3 * a3
+        out = h[t]
+        for j in range(i + 4):
+            out[j] = out[j] + a0 * n0[j] + a1 * n1[j] + a2 * n2[j] + a3 * n3[j]
+        if u > t:
+            explained[u] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
+            out = h[u]
+            for j in range(i + 4):
+                out[j] = out[j] + b0 * n0[j] + b1 * n1[j] + b2 * n2[j] + b3 * n3[j]
+
+
+@_compiled
+def _regress(gram, inverse, count, new, prior, weights):
+    """h = (prior I + Z Z')^-1 gram[t] over the rows before t, for each new row t; N grows by these rows.
+
+    Leaves -h in `weights` and returns prior * b. Row t of N is (-h, 1) / sqrt(prior + prior * b).
     """
     explained = np.zeros(new)
-    h[:] = 0.0
-    for i in range(count + new):
-        row = inverse[i * (i + 1) // 2 : (i + 1) * (i + 2) // 2]
-        if i >= count:
-            t = i - count
-            scale = 1.0 / math.sqrt(max(1.0 + gram[t, i] - explained[t], 1.0))
-            for j in range(i):
-                row[j] = -scale * h[t, j]
-            row[i] = scale
-        for t in range(max(i - count + 1, 0), new):
-            g, out = gram[t], h[t]
+    h = np.zeros(gram.shape)
+    whole = count // 4 * 4
+    for i in range(0, whole, 4):
+        _project(inverse, i, gram, new, h, explained)
+    for t in range(new):
+        size = count + t
+        for i in range(whole, size):  # rows of this block, and a rest
+            row = _inverse_row(inverse, i)
             a = 0.0
             for j in range(i + 1):
-                a += row[j] * g[j]
-            explained[t] += a * a
+                a += row[j] * gram[t, j]
             for j in range(i + 1):
-                out[j] += row[j] * a
+                h[t, j] += row[j] * a
+            explained[t] += a * a
+        left = max(gram[t, size] - explained[t], 0.0)
+        scale = 1.0 / math.sqrt(prior + left)
+        row = _inverse_row(inverse, size)
+        row[:] = 0.0
+        row[size] = scale
+        for j in range(size):
+            row[j] = -scale * h[t, j]
+            weights[t, j] = -h[t, j]
+        explained[t] = left
+    return explained
 
 
 @_compiled
@@ -189,29 +227,38 @@ def _add(out, weights, first, rows, count, lo, hi, triangular):
 
 
 @_compiled
-def _score(rows, inverse, count, new, bonus):
-    """Bonuses of `new` whitened rows that stand behind `count` pending ones; afterwards they are pending too."""
+def _score(rows, inverse, count, new, prior, trust, bonus):
+    """Bonuses of `new` whitened rows that stand behind `count` pending ones; afterwards they are pending too.
+
+    prior * b = |z|^2 - |N Z z|^2, unless that cancels to less than `trust` of |z|^2: then b = r'r / prior + h'h.
+    """
     dim = rows.shape[1]
     size = (count + new + 3) // 4 * 4
     gram = np.empty((new, size))
     _products(rows, count, new, gram)
-    h = np.empty((new, size))
-    _regress(gram, inverse, count, new, h)
-    weights = np.zeros((new + new % 2, size), rows.dtype)
-    residual = np.zeros((new + new % 2, dim), rows.dtype)
+    weights = np.zeros((new + new % 2, size))
+    left = _regress(gram, inverse, count, new, prior, weights)
+    cancelled = False
     for t in range(new):
-        for i in range(count + t):
-            weights[t, i] = -h[t, i]
-        residual[t] = rows[count + t]
-    for lo in range(0, dim, STRIP):
-        _add(residual, weights, 0, rows, size, lo, min(lo + STRIP, dim), False)
+        bonus[t] = left[t] / prior
+        cancelled = cancelled or left[t] < trust * gram[t, count + t]
+    if not cancelled:
+        return
+    single = weights.astype(rows.dtype)
+    residual = np.zeros((len(weights), dim), rows.dtype)
+    residual[:new] = rows[count : count + new]
+    width = dim if new == 1 else STRIP
+    for lo in range(0, dim, width):
+        _add(residual, single, 0, rows, size, lo, min(lo + width, dim), False)
     for t in range(new):
-        b = 0.0
-        for j in range(dim):
-            b += np.float64(residual[t, j]) * np.float64(residual[t, j])
-        for i in range(count + t):
-            b += h[t, i] * h[t, i]
-        bonus[t] = b
+        if left[t] < trust * gram[t, count + t]:
+            b = 0.0
+            for j in range(dim):
+                b += np.float64(residual[t, j]) * np.float64(residual[t, j])
+            b /= prior
+            for i in range(count + t):
+                b += weights[t, i] * weights[t, i]
+            bonus[t] = b
 
 
 @_compiled
@@ -285,38 +332,36 @@ def _fold(matrix, rows, count):
 
 
 @_compiled
-def _promote(matrix, rows, count, unit):
-    """Fold the rows of a young episode into a matrix that so far was I * unit, unwritten."""
+def _promote(matrix, rows, count, ridge):
+    """Fold the rows of a young episode into a matrix that so far was I / sqrt(ridge), unwritten."""
     matrix[:] = 0.0
     dim = rows.shape[1]
     for lo in range(0, dim, STRIP):
         strip = _strip(matrix, dim, lo)
         for j in range(min(STRIP, dim - lo)):
-            strip[j, j] = unit
+            strip[j, j] = 1.0 / math.sqrt(ridge)
     phi = np.zeros((PENDING, dim), rows.dtype)
     white = np.empty((PENDING, dim), rows.dtype)
     for start in range(0, count, PENDING):
         n = min(PENDING, count - start)
         phi[n:] = 0.0
-        phi[:n] = rows[start : start + n] / unit
+        phi[:n] = rows[start : start + n]
         _whiten_all(matrix, phi, n, white)
         _fold(matrix, white, n)
 
 
 @_compiled
-def _enter(phi, new, unit, limit, matrix, rows, inverse, count, folded, bonus):
+def _enter(phi, new, ridge, trust, matrix, rows, inverse, count, folded, bonus):
     """Score `new` rows phi and enter them, folding first if there is no room; returns count and folded."""
     if folded and count + new > PENDING:
         _fold(matrix, rows, count)
         count = 0
-    elif count + new > limit:
-        _promote(matrix, rows, count, unit)
+    elif count + new > rows.shape[0] - 3:
+        _promote(matrix, rows, count, ridge)
         folded = True
         count = 0
     if not folded:
-        for t in range(new):
-            for j in range(rows.shape[1]):
-                rows[count + t, j] = phi[t, j] * unit
+        rows[count : count + new] = phi[:new]
     elif new == 1:
         _whiten(matrix, phi[0], rows[count])
     else:
@@ -324,12 +369,12 @@ def _enter(phi, new, unit, limit, matrix, rows, inverse, count, folded, bonus):
         white = np.empty(phi.shape, phi.dtype)
         _whiten_all(matrix, phi, new, white)
         rows[count : count + new] = white[:new]
-    _score(rows, inverse, count, new, bonus)
+    _score(rows, inverse, count, new, 1.0 if folded else ridge, trust, bonus)
     return count + new, folded
 
 
 @_compiled
-def advance(phi, clear, opening, entry, slots, start, stop, unit, limit, matrix, rows, inverse, counts, folds, bonus):
+def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix, rows, inverse, counts, folds, bonus):
     """Columns start to stop of phi [T, n, d]; where `entry` [T, n] >= 0 that row of `opening` goes in unscored."""
     block = np.zeros((PENDING, phi.shape[2]), phi.dtype)
     paid = np.empty(PENDING)
@@ -342,7 +387,7 @@ def advance(phi, clear, opening, entry, slots, start, stop, unit, limit, matrix,
             t, is_row = event // 2, event % 2 == 1
             ends = t == phi.shape[0]
             if new > 0 and (ends or new == PENDING or (clear[t, n] and not is_row)):
-                count, folded = _enter(block, new, unit, limit, matrix[e], rows[e], inverse[e], count, folded, paid)
+                count, folded = _enter(block, new, ridge, trust, matrix[e], rows[e], inverse[e], count, folded, paid)
                 for i in range(new):
                     if target[i] >= 0:
                         bonus[target[i], n] = paid[i]
@@ -363,3 +408,31 @@ def advance(phi, clear, opening, entry, slots, start, stop, unit, limit, matrix,
                 target[new] = t if is_row else -1
                 new += 1
         counts[e], folds[e] = count, folded
+
+
+@_compiled
+def save(matrix, inverse, dense, triangle):
+    """Write the stored M' and N as plain square and as rows of a triangle."""
+    dim = len(dense)
+    for lo in range(0, dim, STRIP):
+        dense[lo:, lo : lo + STRIP] = _strip(matrix, dim, lo)[:, : dim - lo]
+    start = i = 0
+    while start < len(triangle):
+        triangle[start : start + i + 1] = _inverse_row(inverse, i)[: i + 1]
+        i += 1
+        start += i
+
+
+@_compiled
+def load(matrix, inverse, dense, triangle):
+    """The way back from `save`."""
+    dim = len(dense)
+    for lo in range(0, dim, STRIP):
+        _strip(matrix, dim, lo)[:, : dim - lo] = dense[lo:, lo : lo + STRIP]
+    start = i = 0
+    while start < len(triangle):
+        row = _inverse_row(inverse, i)
+        row[:] = 0.0
+        row[: i + 1] = triangle[start : start + i + 1]
+        i += 1
+        start += i

@@ -57,7 +57,7 @@ class EllipticalMemory(CheckedMemory):
         super().__init__(num_envs, dim, ridge, dtype, device, episodic)
         self.backend = _choose(backend, self.device)
         like = torch.empty(0, dtype=dtype, device=self.device)
-        sizes = num_envs, dim, self.ridge**-0.5, like
+        sizes = num_envs, dim, self.ridge, like
         self._ellipses: NumbaEllipses | TorchEllipses
         if self.backend == "numba":
             from e3b_gym.memory._ellipses_numba import NumbaEllipses  # numba takes a second to import
@@ -121,8 +121,9 @@ class EllipticalMemory(CheckedMemory):
                 matrix = pending.new_zeros(self.dim, self.dim)
                 matrix[i, j] = next(packed)
             if len(pending) > self._ellipses.room(has_matrix):  # saved by the other backend
-                whole = torch.eye(self.dim).to(pending) * self.ridge**-0.5 if matrix is None else matrix
-                matrix = folded(whole.unsqueeze(0), pending.unsqueeze(0))[0]
+                whole = torch.eye(self.dim).to(pending) if matrix is None else matrix
+                prior = torch.tensor([1.0 if has_matrix else self.ridge], dtype=torch.float64, device=self.device)
+                matrix = folded(whole.unsqueeze(0), pending.unsqueeze(0), prior)[0]
                 pending, triangle = pending[:0], triangle[:0]
             self._ellipses.restore(slot, pending, triangle, matrix)
 
