@@ -9,18 +9,17 @@ A new chain of rooms every episode, reward only in the last room, a random polic
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from experiments.plots import markdown_table, plot_curves, plot_panels
-from experiments.provenance import provenance
-from experiments.study import EPISODES, Point, Run, run_all
+from experiments.plots import plot_curves
+from experiments.study import Point, Run, run_all
+from experiments.table import LABELS, Study
 
 TASK = "Rooms-K6-v0"
 WORLDS: dict[str, dict[str, Any]] = {
@@ -28,17 +27,6 @@ WORLDS: dict[str, dict[str, Any]] = {
     "noise": {"noise": 256},
     "neither": {},
 }
-METHODS = ("e3b", "none", "first-visit", "noveld", "e3b-nonepisodic", "e3b-random", "e3b-policy")
-LABELS = {
-    "e3b": "E3B",
-    "none": "no bonus",
-    "first-visit": "episodic count, full observation",
-    "noveld": "NovelD, full observation",
-    "e3b-nonepisodic": "E3B, non-episodic",
-    "e3b-random": "E3B, random encoder",
-    "e3b-policy": "E3B, policy encoder",
-}
-POINT = [field.name for field in dataclasses.fields(Point)]
 PPO_SETTINGS: dict[str, Any] = {
     "learning_rate": 5e-4,
     "n_steps": 128,
@@ -53,9 +41,11 @@ PPO_SETTINGS: dict[str, Any] = {
 }
 
 
-def make_run(method: str, world: str, seed: int, steps: int) -> Run:
-    """A run with the settings that all methods share; only the bonus differs."""
-    return Run(method, TASK, seed, steps, world={"flat": True, **WORLDS[world]}, ppo=PPO_SETTINGS)
+def make_run(method: str, world: Mapping[str, Any], seed: int, steps: int) -> Run:
+    return Run(method, TASK, seed, steps, world={"flat": True, **world}, ppo=PPO_SETTINGS)
+
+
+STUDY = Study("rooms", WORLDS, tuple(LABELS), steps=1_500_000, seeds=3, make_run=make_run)
 
 
 class Screen:
@@ -114,7 +104,7 @@ def train_all(runs: list[Run], names: list[str], workers: int) -> list[list[Poin
 def demo(arguments: argparse.Namespace) -> None:
     methods = ("e3b", "none", "first-visit")
     print(f"{TASK} with a time counter: a new chain of rooms every episode, reward only in the last one")
-    runs = [make_run(method, "clock", arguments.seed, arguments.steps) for method in methods]
+    runs = [make_run(method, WORLDS["clock"], arguments.seed, arguments.steps) for method in methods]
     curves = train_all(runs, [LABELS[method] for method in methods], arguments.workers)
     path = Path(arguments.out) / "demo.png"
     plot_curves(
@@ -123,77 +113,16 @@ def demo(arguments: argparse.Namespace) -> None:
     print(f"picture: {path}")
 
 
-def table(arguments: argparse.Namespace) -> None:
-    """Trains what is not there yet, a file per run, so that a long table can be made in several sittings."""
-    out = Path(arguments.out)
-    cells = [(world, method) for world in arguments.worlds for method in arguments.methods]
-    keys = [(world, method, seed) for seed in range(arguments.seeds) for world, method in cells]
-    missing = [key for key in keys if not run_file(out, *key).exists()]
-    runs = [make_run(method, world, seed, arguments.steps) for world, method, seed in missing]
-    print(f"{len(keys) - len(missing)} of {len(keys)} runs are in {out}; training {len(missing)}")
-    curves: list[list[Point]] = [[] for _ in runs]
-    for number, point in run_all(runs, arguments.workers):
-        if point is not None:
-            curves[number].append(point)
-            continue
-        world, method, seed = missing[number]
-        save_run(run_file(out, world, method, seed), world, runs[number], curves[number])
-        last = curves[number][-1]
-        print(f"{world:8} {method:16} seed {seed}: success {last.success:.2f} after {last.seconds:.0f} s", flush=True)
-    report(out)
-
-
-def run_file(out: Path, world: str, method: str, seed: int) -> Path:
-    return out / "runs" / f"{world}-{method}-seed{seed}.json"
-
-
-def save_run(path: Path, world: str, run: Run, curve: list[Point]) -> None:
-    """One line per point, so that a change can be read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    head = json.dumps(
-        {"provenance": provenance(), "world": world, "run": dataclasses.asdict(run)}, indent=1, default=str
-    )
-    points = ",\n".join(json.dumps([getattr(point, name) for name in POINT]) for point in curve)
-    path.write_text(f'{head[:-2]},\n "columns": {json.dumps(POINT)},\n "curve": [\n{points}\n ]\n}}\n')
-
-
-def report(out: Path) -> None:
-    """From the runs that are there: a table with intervals (README.md) and curves (curves.png)."""
-    records = [json.loads(path.read_text()) for path in sorted((out / "runs").glob("*.json"))]
-    order = {method: i for i, method in enumerate(METHODS)}
-    panels: dict[str, dict[str, list[list[Point]]]] = {}
-    for record in sorted(records, key=lambda r: (list(WORLDS).index(r["world"]), order[r["run"]["method"]])):
-        curve = [Point(**dict(zip(record["columns"], values, strict=True))) for values in record["curve"]]
-        panels.setdefault(record["world"], {}).setdefault(LABELS[record["run"]["method"]], []).append(curve)
-    plot_panels(panels, out / "curves.png")
-    commits = sorted({record["provenance"]["commit"] for record in records})
-    source, steps = records[0]["provenance"], records[0]["run"]["steps"]
-    (out / "README.md").write_text(
-        f"# {records[0]['run']['env']}: success after {steps / 1e6:.1f}M steps\n\n"
-        f"Share of the last {EPISODES} training episodes that reached the goal at the end of the budget: mean over "
-        f"n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
-        f"{markdown_table(panels)}\n\n![curves](curves.png)\n\n"
-        f"Made by `python -m experiments.rooms table` at commit {', '.join(commits)} ({source['machine']}; Python "
-        f"{source['python']}, {', '.join(f'{name} {number}' for name, number in source['packages'].items())}). "
-        f"Every run's settings, seed and curve are in `runs/`.\n"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for name, function, out in (("demo", demo, "runs/demo"), ("table", table, "results/rooms")):
-        command = commands.add_parser(name)
-        command.set_defaults(function=function)
-        command.add_argument("--out", default=out)
-        command.add_argument("--steps", type=int, default=1_500_000)
-        command.add_argument("--workers", type=int, default=2)
-        if name == "demo":
-            command.add_argument("--seed", type=int, default=0)
-        else:
-            command.add_argument("--seeds", type=int, default=3)
-            command.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS))
-            command.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    STUDY.add_arguments(commands.add_parser("table", help="train every cell of the table, and write the report"))
+    live = commands.add_parser("demo", help="three methods side by side, live")
+    live.set_defaults(function=demo)
+    live.add_argument("--out", default="runs/demo")
+    live.add_argument("--steps", type=int, default=STUDY.steps)
+    live.add_argument("--seed", type=int, default=0)
+    live.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
     arguments.function(arguments)
 

@@ -1,0 +1,48 @@
+"""MiniGrid's MultiRoom with four rooms: PPO with E3B against PPO without a bonus.
+
+python -m experiments.minigrid table
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from e3b_gym.wrappers.sb3_extractor import ENCODER_POLICY
+from experiments.study import Run
+from experiments.table import Study
+
+TASK = "MiniGrid-MultiRoom-N4-S5-v1"
+PPO_SETTINGS: dict[str, Any] = {
+    "learning_rate": 5e-4,
+    "n_steps": 128,
+    "batch_size": 512,
+    "n_epochs": 3,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_range": 0.2,
+    "ent_coef": 0.01,
+    "max_grad_norm": 0.5,
+    "policy_kwargs": {**ENCODER_POLICY, "net_arch": [64], "activation_fn": nn.ReLU},
+}
+
+
+def make_run(method: str, world: Mapping[str, Any], seed: int, steps: int) -> Run:
+    return Run(method, TASK, seed, steps, world=world, ppo=PPO_SETTINGS, num_envs=32, policy="MultiInputPolicy")
+
+
+STUDY = Study("minigrid", {"MultiRoom": {}}, ("e3b", "none"), steps=600_000, seeds=3, make_run=make_run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    STUDY.add_arguments(parser.add_subparsers(required=True).add_parser("table", help="train, and write the report"))
+    arguments = parser.parse_args()
+    arguments.function(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""A study: methods x worlds x seeds, trained in several sittings if need be, reported with intervals.
+
+Every finished run is a file under `<out>/runs/`; a second call trains only what is missing, and the report is made from
+the files that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.plots import markdown_table, plot_panels
+from experiments.provenance import provenance
+from experiments.study import EPISODES, Point, Run, run_all
+
+LABELS = {
+    "e3b": "E3B",
+    "none": "no bonus",
+    "first-visit": "episodic count, full observation",
+    "noveld": "NovelD, full observation",
+    "e3b-nonepisodic": "E3B, non-episodic",
+    "e3b-random": "E3B, random encoder",
+    "e3b-policy": "E3B, policy encoder",
+}
+COLUMNS = [field.name for field in dataclasses.fields(Point)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What is compared.
+
+    Attributes:
+        name: the module that runs it, and its folder under results/.
+        worlds: options of the environment, by the name of the world.
+        methods: names of `e3b_gym.METHODS`, in the order of the report.
+        steps: the budget of every run.
+        seeds: how many.
+        make_run: (method, options of the world, seed, steps) -> Run; the methods share every other setting.
+    """
+
+    name: str
+    worlds: Mapping[str, Mapping[str, Any]]
+    methods: tuple[str, ...]
+    steps: int
+    seeds: int
+    make_run: Callable[[str, Mapping[str, Any], int, int], Run]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.set_defaults(function=self.train)
+        parser.add_argument("--out", default=f"results/{self.name}", help="folder of the runs and the report")
+        parser.add_argument("--steps", type=int, default=self.steps, help="environment steps of every run")
+        parser.add_argument("--seeds", type=int, default=self.seeds)
+        parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
+        parser.add_argument("--worlds", nargs="+", default=list(self.worlds), choices=list(self.worlds))
+        parser.add_argument("--methods", nargs="+", default=list(self.methods), choices=list(self.methods))
+
+    def train(self, arguments: argparse.Namespace) -> None:
+        """Trains what is not there yet, then reports."""
+        out = Path(arguments.out)
+        keys = [
+            (world, method, seed)
+            for seed in range(arguments.seeds)
+            for world in arguments.worlds
+            for method in arguments.methods
+        ]
+        missing = [key for key in keys if not _file(out, *key).exists()]
+        runs = [self.make_run(method, self.worlds[world], seed, arguments.steps) for world, method, seed in missing]
+        print(f"{len(keys) - len(missing)} of {len(keys)} runs are in {out}; training {len(missing)}", flush=True)
+        curves: list[list[Point]] = [[] for _ in runs]
+        for number, point in run_all(runs, arguments.workers):
+            if point is not None:
+                curves[number].append(point)
+                continue
+            world, method, seed = missing[number]
+            _save(_file(out, world, method, seed), world, runs[number], curves[number])
+            last = curves[number][-1]
+            print(f"{world}, {method}, seed {seed}: success {last.success:.2f} after {last.seconds:.0f} s", flush=True)
+        self.report(out)
+
+    def report(self, out: Path) -> None:
+        """From the runs that are there: a table with intervals (README.md) and curves (curves.png)."""
+        records = [json.loads(path.read_text()) for path in sorted((out / "runs").glob("*.json"))]
+        order = {(w, m): i for i, (w, m) in enumerate((w, m) for w in self.worlds for m in self.methods)}
+        panels: dict[str, dict[str, list[list[Point]]]] = {}
+        for record in sorted(records, key=lambda record: order[record["world"], record["run"]["method"]]):
+            curve = [Point(**dict(zip(record["columns"], values, strict=True))) for values in record["curve"]]
+            panels.setdefault(record["world"], {}).setdefault(LABELS[record["run"]["method"]], []).append(curve)
+        plot_panels(panels, out / "curves.png")
+        (out / "README.md").write_text(self._text(records, markdown_table(panels)))
+
+    def _text(self, records: list[dict[str, Any]], table: str) -> str:
+        source, run = records[0]["provenance"], records[0]["run"]
+        commits = ", ".join(sorted({record["provenance"]["commit"] for record in records}))
+        packages = ", ".join(f"{name} {number}" for name, number in source["packages"].items())
+        return (
+            f"# {run['env']}: success after {run['steps'] / 1e6:g}M steps\n\n"
+            f"Share of the last {EPISODES} training episodes that reached the goal, at the end of the budget: mean over "
+            f"n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
+            f"{table}\n\n![curves](curves.png)\n\n"
+            f"Made by `python -m experiments.{self.name} table` at commit {commits} ({source['machine']}; Python "
+            f"{source['python']}, {packages}). Every run's settings, seed and curve are in `runs/`.\n"
+        )
+
+
+def _file(out: Path, world: str, method: str, seed: int) -> Path:
+    return out / "runs" / f"{world}-{method}-seed{seed}.json"
+
+
+def _save(path: Path, world: str, run: Run, curve: list[Point]) -> None:
+    """One line per point, so that a change can be read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    settings = {"provenance": provenance(), "world": world, "run": dataclasses.asdict(run)}
+    head = json.dumps(settings, indent=1, default=str)
+    points = ",\n".join(json.dumps([getattr(point, name) for name in COLUMNS]) for point in curve)
+    path.write_text(f'{head[:-2]},\n "columns": {json.dumps(COLUMNS)},\n "curve": [\n{points}\n ]\n}}\n')
