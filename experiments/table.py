@@ -98,8 +98,8 @@ class Study:
         packages = ", ".join(f"{name} {number}" for name, number in source["packages"].items())
         return (
             f"# {run['env']}: success after {run['steps'] / 1e6:g}M steps\n\n"
-            f"Share of the last {EPISODES} training episodes that reached the goal, at the end of the budget: mean over "
-            f"n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
+            f"Share of the last {EPISODES} training episodes that reached the goal, at the end of the budget: mean "
+            f"over n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
             f"{table}\n\n![curves](curves.png)\n\n"
             f"Made by `python -m experiments.{self.name} table` at commit {commits} ({source['machine']}; Python "
             f"{source['python']}, {packages}). Every run's settings, seed and curve are in `runs/`.\n"
