@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check lint types imports format bench board clean
+.PHONY: help install demo test test-slow coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(STAMP)  ## run the tests (under 10 minutes on 2 cores)
 
 test-slow: $(STAMP)  ## run the longer proofs too
 	$(PYTEST) -m "slow or not slow"
+
+coverage: $(STAMP)  ## the tests, with the lines that they do not reach
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered
 
 check: lint types imports test  ## what continuous integration runs
 

@@ -3,7 +3,10 @@
 import runpy
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+
+import pytest
 
 import e3b_gym
 
@@ -27,3 +30,14 @@ def test_the_example_of_an_own_bonus_keeps_the_contract_in_under_sixty_lines():
     path = ROOT / "examples" / "nearest_neighbour.py"
     assert len(path.read_text().splitlines()) < 60
     runpy.run_path(str(path), run_name="__main__")
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path):
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {"e3b_gym", "agents", "experiments"}
+    assert "e3b_gym/py.typed" in names
