@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.envs_minihack import measure, measure_crop, measure_vector
+from benchmarks.envs import measure
+from benchmarks.envs_minihack import measure_crop, measure_vector
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the stock packages warn at every turn
 
@@ -11,8 +12,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the sto
     "id", ["MiniHack-MultiRoom-N4-Locked-v0", "MiniHack-MultiRoom-N6-Lava-v0", "MiniHack-MultiRoom-N10-OpenDoor-v0"]
 )
 def test_resets_of_minigrid_levels_take_at_most_half_the_time(id):
-    row = measure(id, rounds=25)
-    assert row.stock_reset_ms > 2 * row.reset_ms
+    seconds = measure(id, rounds=25, steps=20)
+    assert seconds["stock"][1] > 2 * seconds["ours"][1]
+
+
+@pytest.mark.parametrize("id", ["MiniHack-Freeze-Random-Restricted-v0", "MiniHack-Labyrinth-Big-v0"])
+def test_resets_of_stock_levels_keep_up_although_they_end_the_game(id):
+    seconds = measure(id, rounds=60, steps=20)
+    assert seconds["stock"][1] > 0.8 * seconds["ours"][1]
 
 
 @pytest.mark.parametrize("id", ["MiniHack-Freeze-Random-Restricted-v0", "MiniHack-MultiRoom-N10-OpenDoor-v0"])
