@@ -6,7 +6,7 @@ PPO on MiniGrid-DoorKey-8x8 with 16 environments (MultiInputPolicy, minibatches 
 on Rooms-K4 with 64 (MlpPolicy, minibatches of 1024, 3 epochs), a fast one; rollouts of 128 steps, all environments in
 this process; embeddings of d = 64 numbers, our default, and of 512. Then RecurrentPPO, contrib's against ours, as
 `benchmarks.recurrent_ppo` measures it. One thread; contenders take turns within one run, a rollout and its training
-each, and times are CPU seconds of this process, so a busy machine disturbs the ratios little. Exit code 1: a bar missed.
+each, and times are CPU seconds of this process, so a busy machine disturbs the ratios little. Exit code 1: bar missed.
 
 rllte (`pip install rllte-core`) is measured where it can be imported. Its recipe for SB3 computes the bonus when a
 rollout is full, one environment step at a time, and adds it to the advantages. It takes no Dict observations: it gets
