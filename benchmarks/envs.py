@@ -13,8 +13,8 @@ Ours and stock take turns, so that load on the machine hits both alike; lower qu
 only ever add time, and x is how many times faster ours is. Stock is what a user assembles from the simulator and
 Gymnasium's wrappers to get the same kind of observation: for MiniGrid the registered environment, for VizDoom
 `VizdoomMyWayHome-v1` with max-and-skip, resize, gray and stack wrappers. Stock VizDoom then draws six 320x240 colour
-screens a step where ours draws three 160x120 gray ones, so its ratio is mostly the smaller picture. Stock MiniHack drops
-the running game at a reset, which leaves 2 kB of memory behind; ours ends it, within the time shown. A dash: stock has
+screens a step where ours draws three 160x120 gray ones, so the ratio is mostly the smaller picture. Stock MiniHack
+drops the running game at a reset, leaving 2 kB of memory behind; ours ends it, within the time shown. A dash: stock has
 no such id, or crashes.
 """
 
