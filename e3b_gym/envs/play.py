@@ -35,6 +35,7 @@ FILM_SIDE = 320
 # lower-case name.
 KEYS = {
     "n": "k", "e": "l", "s": "j", "w": "h", "ne": "u", "se": "n", "sw": "b", "nw": "y",
+    "far_n": "K", "far_e": "L", "far_s": "J", "far_w": "H", "far_ne": "U", "far_se": "N", "far_sw": "B", "far_nw": "Y",
     "pickup": ",", "apply": "a", "open": "o", "kick": "K", "quaff": "q", "wear": "W", "puton": "P", "zap": "z",
     "fire": "f", "read": "r", "up": "w", "down": "s", "left": "a", "right": "d", "forward": "w", "toggle": " ",
     "move_forward": "w", "turn_left": "a", "turn_right": "d", "move_left": "q", "move_right": "e", "wait": ".",
@@ -164,16 +165,20 @@ def half_blocks(image: Image, columns: int | None = None, lines: int | None = No
 
 def assign_keys(names: tuple[str, ...]) -> dict[str, int]:
     """key -> action. An action gets its customary key, else a letter of its name, else any key that is
-    left."""
+    left; more than 70 actions leave some without."""
     keys: dict[str, int] = {}
     for number, name in enumerate(names):
-        wishes = itertools.chain(
-            KEYS.get(name.lower(), ""), name.lower(), name.upper(), string.ascii_letters, string.digits, "!@#$%^&*()"
-        )
-        free = next((key for key in wishes if key not in keys and (key.isalnum() or key in " ,.!@#$%^&*()")), None)
-        if free is not None:  # more than 70 actions: the rest cannot be played by hand
+        keys.setdefault(KEYS.get(name.lower(), ""), number)
+    keys.pop("", None)
+    for number, name in enumerate(names):
+        if number in keys.values():
+            continue
+        letters = filter(str.isalnum, name.lower() + name.upper())
+        wishes = itertools.chain(letters, string.ascii_letters, string.digits, "!@#$%^&*()")
+        free = next((key for key in wishes if key not in keys), None)
+        if free is not None:
             keys[free] = number
-    return keys
+    return dict(sorted(keys.items(), key=lambda entry: entry[1]))
 
 
 def describe_keys(names: tuple[str, ...]) -> str:

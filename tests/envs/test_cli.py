@@ -117,11 +117,12 @@ def test_every_action_has_a_key_of_its_own(names: list[str]) -> None:
     assert sorted(keys.values()) == list(range(len(names)))
 
 
-def test_nethack_players_find_their_keys() -> None:
-    names = all_tasks()["MiniHack-Freeze-Random-Restricted-v0"][1].actions
+@pytest.mark.parametrize("variant", ["Restricted", "Full"])
+def test_nethack_players_find_their_keys(variant: str) -> None:
+    names = all_tasks()[f"MiniHack-Freeze-Random-{variant}-v0"][1].actions
     keys = play.assign_keys(names)
-    assert {key: names[i] for key, i in keys.items() if key in "hjkl,z"} == {
-        "h": "W", "j": "S", "k": "N", "l": "E", ",": "PICKUP", "z": "ZAP",
+    assert {key: names[i] for key, i in keys.items() if key in "hjkl,zaf"} == {
+        "h": "W", "j": "S", "k": "N", "l": "E", ",": "PICKUP", "z": "ZAP", "a": "APPLY", "f": "FIRE",
     }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def start_player(directory, ending="input()"):
     return player
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_nothing_is_left_after_a_kill(name, tmp_path):
     with start_player(tmp_path) as player:
         (root,) = tmp_path.iterdir()
@@ -71,9 +71,9 @@ def test_nothing_is_left_after_a_kill(name, tmp_path):
 @pytest.mark.parametrize(
     "ending",
     [
-        "pass  # the interpreter ends with open games",
         "raise RuntimeError('crash')",
-        "os.abort()",
+        pytest.param("pass  # the interpreter ends with open games", marks=pytest.mark.slow),
+        pytest.param("os.abort()", marks=pytest.mark.slow),
         "del env, vector; import gc; gc.collect(); assert not os.listdir(os.environ['TMPDIR'])",
     ],
 )

@@ -89,8 +89,9 @@ def test_every_skill_task_has_an_unrestricted_twin_on_the_same_level(suffix):
         assert set(TASKS[id].actions) < set(twin.actions)
 
 
-def test_every_task_says_where_its_level_comes_from():
+def test_every_task_says_whether_it_is_the_papers_and_where_its_level_comes_from():
     assert TASKS["MiniHack-MultiRoom-N6-LavaMonsters-v0"].source == (
-        "6 rooms, closed doors, lava walls, 3 monsters (MiniGrid generator)"
+        "the paper; 6 rooms, closed doors, lava walls, 3 monsters (MiniGrid generator)"
     )
-    assert all(task.source for task in TASKS.values())
+    assert TASKS["MiniHack-LavaCrossingS9N1-v0"].source == "9x9 room, 1 lava river (MiniGrid generator)"
+    assert all(task.source.startswith("the paper; ") == task.paper for task in TASKS.values())

@@ -166,7 +166,7 @@ def test_closing_twice_is_fine_and_a_closed_one_says_so(make_vec):
         env.reset()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])  # loads torch twice
 def test_single_envs_run_in_gymnasiums_worker_processes(context):
     gc.collect()
     local = minihack.make(FREEZE)  # its files must survive the workers

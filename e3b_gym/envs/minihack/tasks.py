@@ -27,6 +27,10 @@ FULL_ACTIONS = (*MOVES, *(f"FAR_{move}" for move in MOVES), *_COMMANDS.split())
 """NetHack commands by NLE's names; FAR_N is "move north until something interesting"."""
 
 
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 @dataclass(frozen=True)
 class MultiRoom:
     """A chain of rooms joined by doors, drawn anew for every episode by MiniGrid's generator."""
@@ -41,7 +45,7 @@ class MultiRoom:
 
     def __str__(self) -> str:
         walls = "lava walls" if self.lava_walls else "stone walls"
-        monsters = f", {self.monsters} monsters" if self.monsters else ""
+        monsters = f", {_count(self.monsters, 'monster')}" if self.monsters else ""
         return f"{self.rooms} rooms, {self.doors} doors, {walls}{monsters} (MiniGrid generator)"
 
 
@@ -55,7 +59,7 @@ class LavaCrossing:
     rivers: int
 
     def __str__(self) -> str:
-        return f"{self.size}x{self.size} room, {self.rivers} lava rivers (MiniGrid generator)"
+        return f"{self.size}x{self.size} room, {_count(self.rivers, 'lava river')} (MiniGrid generator)"
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,8 @@ class Task:
 
     @property
     def source(self) -> str:
-        """Where the level comes from, in words."""
-        return str(self.level)
+        """Who used it and where the level comes from, in words."""
+        return f"{'the paper; ' if self.paper else ''}{self.level}"
 
 
 PAPER_IDS = (
