@@ -11,11 +11,11 @@ import pytest
 import e3b_gym
 
 ROOT = Path(__file__).parents[1]
-SIMULATORS = ("nle", "minihack", "minigrid", "vizdoom", "habitat", "ray", "gym", "stable_baselines3", "sb3_contrib")
+HEAVY = ("nle", "minihack", "minigrid", "vizdoom", "habitat", "ray", "gym", "stable_baselines3", "sb3_contrib", "torch")
 
 
-def test_importing_the_library_imports_no_simulator():
-    code = f"import sys, e3b_gym; print([name for name in {SIMULATORS} if name in sys.modules])"
+def test_importing_the_library_imports_no_simulator_and_nothing_heavy():
+    code = f"import sys, e3b_gym; print([name for name in {HEAVY} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert loaded.stdout.strip() == "[]"
 
@@ -41,3 +41,9 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path):
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"e3b_gym", "agents", "experiments"}
     assert "e3b_gym/py.typed" in names
+
+
+def test_every_public_name_is_lazy_or_the_version():
+    assert set(e3b_gym._HOMES) | {"__version__"} == set(e3b_gym.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = e3b_gym.nothing
