@@ -6,6 +6,7 @@ A `Run` is data; `train_run` executes it in this process; `run_all` spreads runs
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 import traceback
 from collections import deque
@@ -139,8 +140,14 @@ def run_all(runs: Sequence[Run], workers: int = 2) -> Iterator[tuple[int, Point 
 
 
 def _work(number: int, run: Run, queue: Any) -> None:
+    def report(point: Point) -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
+            os._exit(1)  # killed while we trained: nobody will take the result
+        queue.put((number, point))
+
     try:
-        train_run(run, lambda point: queue.put((number, point)))
+        train_run(run, report)
         queue.put((number, None))
     except BaseException:
         queue.put((number, traceback.format_exc()))
