@@ -182,7 +182,7 @@ class CheckedMemory(ABC):
             raise ValueError(f"slots must lie in 0..{self.num_envs - 1}, got {min(values)}..{max(values)}")
         if len(set(values)) != len(values):
             raise ValueError(f"slots must not repeat, got {values}; put the steps of one environment along T")
-        return index.long()
+        return index.long().contiguous()
 
     def _check_opening(self, opening: Tensor, first: Tensor) -> Tensor:
         expected = (int(first.sum()), self.dim)

@@ -1,15 +1,14 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, no-any-return, assignment"
 """The elliptical memory in compiled loops: one environment at a time, one thread, no BLAS.
 
-See `elliptical.py` for the equations. An environment's inverse ellipse is M (I + Z'Z)^-1 M': the square root M of
-what has been folded in, and the pending rows Z. `matrix` holds M', which is lower triangular, so that reading it
-costs half and every inner loop runs along memory. Loops are unrolled by hand where the compiler would not.
+See `elliptical.py` for the equations. `matrix` holds M', which is lower triangular, so that reading it costs half and
+every inner loop runs along memory. Loops are unrolled by hand where the compiler would not, and all of them live in
+this one file because numba's cache does not notice changes in another.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,6 +16,9 @@ from numba import njit
 PENDING = 16  # rows that wait on a folded matrix: fewer fold too often, more make the small matrices large
 PANEL = 8  # columns of M folded at a time
 STRIP = 256  # columns of M' that are stored and folded together, so that the running sums stay in cache
+
+EPSILON = np.finfo(np.float64).eps
+TINY = np.finfo(np.float64).tiny
 
 _MATHS = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; NaN and inf keep their meaning
 
@@ -31,14 +33,15 @@ def _compiled(function):
 
 def matrix_size(dim: int) -> int:
     """Numbers needed to store M' for one environment."""
-    return sum(STRIP * (dim - lo) for lo in range(0, dim, STRIP))
+    return sum(min(STRIP, dim) * (dim - lo) for lo in range(0, dim, STRIP))
 
 
 @_compiled
 def _strip(matrix, dim, lo):
     """Columns lo to lo + STRIP of M', from row lo down: what lies above the diagonal is not stored."""
-    start = STRIP * (lo // STRIP) * (2 * dim - lo + STRIP) // 2
-    return matrix[start : start + STRIP * (dim - lo)].reshape(dim - lo, STRIP)
+    start = lo * (2 * dim - lo + STRIP) // 2
+    width = min(STRIP, dim)
+    return matrix[start : start + width * (dim - lo)].reshape(dim - lo, width)
 
 
 def inverse_size(count: int) -> int:
@@ -117,23 +120,33 @@ def _products(rows, count, new, out):
     dim = rows.shape[1]
     for i in range(0, count + new, 4):
         r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        for t in range(0, new, 2):
-            u = min(t + 1, new - 1)
-            z0, z1 = rows[count + t], rows[count + u]
+        for t in range(0, new - 1, 2):
+            z, y = rows[count + t], rows[count + t + 1]
             a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
             for j in range(dim):
-                x, y = np.float64(z0[j]), np.float64(z1[j])
+                v, w = np.float64(z[j]), np.float64(y[j])
                 x0, x1, x2, x3 = np.float64(r0[j]), np.float64(r1[j]), np.float64(r2[j]), np.float64(r3[j])
-                a0 += x0 * x
-                a1 += x1 * x
-                a2 += x2 * x
-                a3 += x3 * x
-                b0 += x0 * y
-                b1 += x1 * y
-                b2 += x2 * y
-                b3 += x3 * y
+                a0 += x0 * v
+                a1 += x1 * v
+                a2 += x2 * v
+                a3 += x3 * v
+                b0 += x0 * w
+                b1 += x1 * w
+                b2 += x2 * w
+                b3 += x3 * w
             out[t, i], out[t, i + 1], out[t, i + 2], out[t, i + 3] = a0, a1, a2, a3
-            out[u, i], out[u, i + 1], out[u, i + 2], out[u, i + 3] = b0, b1, b2, b3
+            out[t + 1, i], out[t + 1, i + 1], out[t + 1, i + 2], out[t + 1, i + 3] = b0, b1, b2, b3
+        if new % 2 == 1:
+            z = rows[count + new - 1]
+            a0 = a1 = a2 = a3 = 0.0
+            for j in range(dim):
+                v = np.float64(z[j])
+                a0 += np.float64(r0[j]) * v
+                a1 += np.float64(r1[j]) * v
+                a2 += np.float64(r2[j]) * v
+                a3 += np.float64(r3[j]) * v
+            t = new - 1
+            out[t, i], out[t, i + 1], out[t, i + 2], out[t, i + 3] = a0, a1, a2, a3
 
 
 @_compiled
@@ -146,35 +159,20 @@ def _inverse_row(inverse, i):
 
 @_compiled
 def _project(inverse, i, gram, new, h, explained):
-    """h[t] += n (n . gram[t]) for the rows n = N[i] .. N[i + 3] and every new t, two at a time."""
-    n0, n1, n2, n3 = (
-        _inverse_row(inverse, i),
-        _inverse_row(inverse, i + 1),
-        _inverse_row(inverse, i + 2),
-        _inverse_row(inverse, i + 3),
-    )
-    for t in range(0, new, 2):
-        u = min(t + 1, new - 1)
-        g, k = gram[t], gram[u]
-        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+    """h[t] += n (n . gram[t]) for the rows n = N[i] .. N[i + 3] and every new t."""
+    n0, n1 = _inverse_row(inverse, i), _inverse_row(inverse, i + 1)
+    n2, n3 = _inverse_row(inverse, i + 2), _inverse_row(inverse, i + 3)
+    for t in range(new):
+        g, out = gram[t], h[t]
+        a0 = a1 = a2 = a3 = 0.0
         for j in range(i + 4):
             a0 += n0[j] * g[j]
             a1 += n1[j] * g[j]
             a2 += n2[j] * g[j]
             a3 += n3[j] * g[j]
-            b0 += n0[j] * k[j]
-            b1 += n1[j] * k[j]
-            b2 += n2[j] * k[j]
-            b3 += n3[j] * k[j]
         explained[t] += a0 * a0 + a1 * a1 + a2 * a2 + a3 * a3
-        out = h[t]
         for j in range(i + 4):
             out[j] = out[j] + a0 * n0[j] + a1 * n1[j] + a2 * n2[j] + a3 * n3[j]
-        if u > t:
-            explained[u] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
-            out = h[u]
-            for j in range(i + 4):
-                out[j] = out[j] + b0 * n0[j] + b1 * n1[j] + b2 * n2[j] + b3 * n3[j]
 
 
 @_compiled
@@ -199,23 +197,28 @@ def _regress(gram, inverse, count, new, prior, weights):
                 h[t, j] += row[j] * a
             explained[t] += a * a
         left = max(gram[t, size] - explained[t], 0.0)
-        scale = 1.0 / math.sqrt(prior + left)
+        noise = size * EPSILON * gram[t, size]  # of the Gram matrix; above the prior for rows longer than about 1e7
+        scale = 1.0 / math.sqrt(prior + left + noise)
+        square = 0.0
+        for j in range(size):
+            square += h[t, j] * h[t, j]
+        trim = min(1.0, math.sqrt((left + noise) / (prior * square + TINY)))  # h'h <= b, or N would grow
         row = _inverse_row(inverse, size)
         row[:] = 0.0
         row[size] = scale
         for j in range(size):
-            row[j] = -scale * h[t, j]
-            weights[t, j] = -h[t, j]
+            weights[t, j] = -trim * h[t, j]
+            row[j] = scale * weights[t, j]
         explained[t] = left
     return explained
 
 
 @_compiled
-def _add(out, weights, first, rows, count, lo, hi, triangular):
+def _add(out, weights, first, rows, count, lo, hi):
     """out[:, lo:hi] += weights[first:] @ rows[:count, lo:hi], in tiles of two by four; sizes must divide."""
     for b in range(0, count, 4):
         r0, r1, r2, r3 = rows[b][lo:hi], rows[b + 1][lo:hi], rows[b + 2][lo:hi], rows[b + 3][lo:hi]
-        for a in range(b if triangular else 0, out.shape[0], 2):
+        for a in range(0, out.shape[0], 2):
             o0, o1 = out[a][lo:hi], out[a + 1][lo:hi]
             w0, w1 = weights[first + a], weights[first + a + 1]
             p0, p1, p2, p3 = w0[b], w0[b + 1], w0[b + 2], w0[b + 3]
@@ -224,6 +227,14 @@ def _add(out, weights, first, rows, count, lo, hi, triangular):
                 x0, x1, x2, x3 = r0[i], r1[i], r2[i], r3[i]
                 o0[i] = o0[i] + p0 * x0 + p1 * x1 + p2 * x2 + p3 * x3
                 o1[i] = o1[i] + q0 * x0 + q1 * x1 + q2 * x2 + q3 * x3
+
+
+@_compiled
+def _copy(source, start, count, out, place):
+    """out[place : place + count] = source[start : start + count], which numba takes long to compile."""
+    for t in range(count):
+        for j in range(source.shape[1]):
+            out[place + t, j] = source[start + t, j]
 
 
 @_compiled
@@ -246,10 +257,10 @@ def _score(rows, inverse, count, new, prior, trust, bonus):
         return
     single = weights.astype(rows.dtype)
     residual = np.zeros((len(weights), dim), rows.dtype)
-    residual[:new] = rows[count : count + new]
+    _copy(rows, count, new, residual, np.int64(0))
     width = dim if new == 1 else STRIP
     for lo in range(0, dim, width):
-        _add(residual, single, 0, rows, size, lo, min(lo + width, dim), False)
+        _add(residual, single, np.int64(0), rows, size, lo, min(lo + width, dim))
     for t in range(new):
         if left[t] < trust * gram[t, count + t]:
             b = 0.0
@@ -258,41 +269,48 @@ def _score(rows, inverse, count, new, prior, trust, bonus):
             b /= prior
             for i in range(count + t):
                 b += weights[t, i] * weights[t, i]
-            bonus[t] = b
+            bonus[t] = min(b, gram[t, count + t] / prior)
 
 
 @_compiled
-def _fold_weights(rows, count, mix, past):
-    """For each column j of M: m_j <- mix[j] . (old columns of its panel) + past[j] . (sums over earlier panels)."""
-    inverse = np.eye(PENDING)  # (I + sum_{i<j} z_i z_i')^-1 over the columns z_i of Z
-    z = np.zeros((PANEL, PENDING))
-    u = np.empty(PENDING)
-    for j in range(rows.shape[1]):
-        here = j % PANEL
-        u[:] = 0.0
-        for a in range(count):
-            x = np.float64(rows[a, j])
-            z[here, a] = x
+def _fold_weights(columns, z, mix, past):
+    """For each panel J of columns: M_J' <- mix_J M_J' + past_J (sum of z_i M_i' over the columns i before it).
+
+    With G = I + (sum of z_i z_i' so far), V = G^-1 Z_J and L L' = I + Z_J'V: mix_J = L^-1 and past_J = -L^-1 V'.
+    `columns` [d, PENDING] is Z', and z [panels * PENDING, PANEL] holds the panels of Z below each other.
+    """
+    inverse = np.eye(PENDING)  # G^-1
+    turned = np.empty((PENDING, PANEL))
+    for p in range(len(z) // PENDING):
+        work = np.zeros((PANEL, PENDING + PANEL))  # V' and I, to which L^-1 is applied row by row
+        square = np.zeros((PANEL, PANEL))
+        _add(work, columns, p * PANEL, inverse, len(inverse), np.int64(0), len(inverse))
+        _add(square, work, np.int64(0), z[p * PENDING : (p + 1) * PENDING], len(inverse), np.int64(0), len(square))
+        for j in range(PANEL):
+            row, link = work[j], square[j]
+            row[PENDING + j] = 1.0
+            pivot = 1.0 + link[j]
+            for c in range(PENDING):  # what rounding may have taken from it; matters for rows longer than about 1e7
+                pivot += PENDING * EPSILON * columns[p * PANEL + j, c] ** 2
+            for i in range(j):
+                x = link[i]
+                for k in range(i):
+                    x -= link[k] * square[i, k]
+                x *= square[i, i]
+                link[i] = x
+                pivot -= x * x
+                other = work[i]
+                for c in range(PENDING + PANEL):
+                    row[c] -= x * other[c]
+            link[j] = 1.0 / math.sqrt(max(pivot, 1.0))
+            for c in range(PENDING + PANEL):
+                row[c] *= link[j]
+        for j in range(PANEL):
             for c in range(PENDING):
-                u[c] += inverse[a, c] * x
-        square = 1.0
-        for a in range(count):
-            square += z[here, a] * u[a]
-        square = max(square, 1.0)
-        for a in range(count):
-            x = u[a] / square
-            for c in range(PENDING):
-                inverse[a, c] -= x * u[c]
-        keep = 1.0 / math.sqrt(square)
-        for c in range(PENDING):
-            u[c] *= -keep
-            past[j, c] = u[c]
-        for i in range(here):
-            x = 0.0
-            for c in range(PENDING):
-                x += z[i, c] * u[c]
-            mix[j, i] = x
-        mix[j, here] = keep
+                past[p * PANEL + j, c] = turned[c, j] = -work[j, c]
+            for c in range(PANEL):
+                mix[p * PANEL + j, c] = work[j, PENDING + c]
+        _add(inverse, turned, np.int64(0), work, len(work), np.int64(0), len(inverse))
 
 
 @_compiled
@@ -302,12 +320,12 @@ def _fold(matrix, rows, count):
     panels = (dim + PANEL - 1) // PANEL
     mix = np.zeros((panels * PANEL, PANEL))
     past = np.zeros((panels * PANEL, PENDING))
-    _fold_weights(rows, count, mix, past)
+    columns = np.zeros((panels * PANEL, PENDING))
     z = np.zeros((panels * PENDING, PANEL))
-    for p in range(panels):
-        for a in range(count):
-            for i in range(min(PANEL, dim - p * PANEL)):
-                z[p * PENDING + a, i] = rows[a, p * PANEL + i]
+    for a in range(count):
+        for i in range(dim):
+            columns[i, a] = z[i // PANEL * PENDING + a, i % PANEL] = rows[a, i]
+    _fold_weights(columns, z, mix, past)
     old = np.zeros((PANEL, STRIP))
     new = np.empty((PANEL, STRIP))
     sums = np.empty((PENDING, STRIP))  # sum_{i<j} m_i z_i'
@@ -317,15 +335,14 @@ def _fold(matrix, rows, count):
         for p in range(lo // PANEL, panels):
             top = p * PANEL - lo
             n = min(PANEL, dim - p * PANEL)
-            width = min(STRIP, top + PANEL)
-            old[n:] = 0.0
-            for j in range(n):
+            width = min(STRIP, top + n)
+            for j in range(PANEL):
                 for i in range(width):
-                    old[j, i] = strip[top + j, i]
+                    old[j, i] = strip[top + j, i] if j < n else 0.0
                     new[j, i] = 0.0
-            _add(new, mix, p * PANEL, old, PANEL, 0, width, True)
-            _add(new, past, p * PANEL, sums, PENDING, 0, width, False)
-            _add(sums, z, p * PENDING, old, PANEL, 0, width, False)
+            _add(new, mix, p * PANEL, old, len(old), np.int64(0), width)
+            _add(new, past, p * PANEL, sums, len(sums), np.int64(0), width)
+            _add(sums, z, p * PENDING, old, len(old), np.int64(0), width)
             for j in range(n):
                 for i in range(width):
                     strip[top + j, i] = new[j, i]
@@ -344,8 +361,8 @@ def _promote(matrix, rows, count, ridge):
     white = np.empty((PENDING, dim), rows.dtype)
     for start in range(0, count, PENDING):
         n = min(PENDING, count - start)
-        phi[n:] = 0.0
-        phi[:n] = rows[start : start + n]
+        phi[:] = 0.0
+        _copy(rows, start, n, phi, np.int64(0))
         _whiten_all(matrix, phi, n, white)
         _fold(matrix, white, n)
 
@@ -361,14 +378,13 @@ def _enter(phi, new, ridge, trust, matrix, rows, inverse, count, folded, bonus):
         folded = True
         count = 0
     if not folded:
-        rows[count : count + new] = phi[:new]
+        _copy(phi, np.int64(0), new, rows, count)
     elif new == 1:
         _whiten(matrix, phi[0], rows[count])
     else:
-        phi[new:] = 0.0
         white = np.empty(phi.shape, phi.dtype)
         _whiten_all(matrix, phi, new, white)
-        rows[count : count + new] = white[:new]
+        _copy(white, np.int64(0), new, rows, count)
     _score(rows, inverse, count, new, 1.0 if folded else ridge, trust, bonus)
     return count + new, folded
 
@@ -382,7 +398,7 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
     for n in range(start, stop):
         e = slots[n]
         count, folded = counts[e], folds[e]
-        new = 0
+        new = np.int64(0)
         for event in range(2 * phi.shape[0] + 1):  # an opening and a row for each step, and the end
             t, is_row = event // 2, event % 2 == 1
             ends = t == phi.shape[0]
@@ -391,7 +407,7 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
                 for i in range(new):
                     if target[i] >= 0:
                         bonus[target[i], n] = paid[i]
-                new = 0
+                new = np.int64(0)
             if ends:
                 continue
             if is_row:
@@ -403,8 +419,11 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
                 if entry.size == 0 or entry[t, n] < 0:
                     continue
                 x = opening[entry[t, n]]
-            if np.any(x):  # a zero row leaves no trace
-                block[new] = x
+            silent = True
+            for j in range(x.size):
+                block[new, j] = x[j]
+                silent = silent and x[j] == 0.0
+            if not silent:  # a zero row leaves no trace
                 target[new] = t if is_row else -1
                 new += 1
         counts[e], folds[e] = count, folded
