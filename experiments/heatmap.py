@@ -1,0 +1,157 @@
+"""Where did the bonus pay? One episode on its map: E3B beside the episodic count, in a world with a clock.
+
+    python -m experiments.heatmap [--env Rooms-K5-v0] [--steps 300000] [--out docs/images/heatmap.png]
+
+Trains PPO with E3B for a while, plays some episodes with what it has learned so far, and draws the one that visits most
+cells: what a visit to each cell paid, and the bonus step by step, relative to the episode's average step. The count
+sees the very same steps. With a clock no two observations are equal, so it pays 1 for each of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+from stable_baselines3 import PPO
+
+from e3b_gym.bonuses import Bonus, make_bonus
+from e3b_gym.envs import rooms
+from e3b_gym.wrappers.gymnasium import E3BReward
+from e3b_gym.wrappers.sb3 import EncoderUpdateCallback
+from experiments.rooms import PPO_SETTINGS
+from experiments.study import Run, make_venv
+
+WORLD: dict[str, Any] = {"clock": True, "flat": True}
+CLOSED_DOOR = "#3f8f93"
+TILES = ListedColormap(["white", "#efece6", "#8d8a86", CLOSED_DOOR, "#a8d3d5", "#a9dcb5"])  # in the order of rooms.py
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What happened: the map at the end, [T+1, 2] the cells (x, y) from the start on, [T] the bonus of each step."""
+
+    layout: rooms.Layout
+    cells: NDArray[np.int64]
+    bonus: NDArray[np.float64]
+
+    @property
+    def new_cell(self) -> NDArray[np.bool_]:
+        """[T]: the step arrived in a cell that the episode had not visited."""
+        first_visits = np.unique(self.cells, axis=0, return_index=True)[1]
+        return np.isin(np.arange(1, len(self.cells)), first_visits)
+
+    @property
+    def relative(self) -> NDArray[Any]:
+        """[T]: the bonus as multiples of the episode's average."""
+        return np.asarray(self.bonus / self.bonus.mean())
+
+    def per_visit(self) -> NDArray[Any]:
+        """[side, side], indexed [y, x]: what an arrival in a cell paid on average; NaN where there was none."""
+        paid, visits = np.zeros((2, *self.layout.tiles.shape))
+        x, y = self.cells[1:].T
+        np.add.at(paid, (y, x), self.relative)
+        np.add.at(visits, (y, x), 1)
+        return np.asarray(np.divide(paid, visits, out=np.full_like(paid, np.nan), where=visits > 0))
+
+
+def train(env: str, steps: int, seed: int) -> tuple[PPO, Bonus]:
+    """PPO with E3B after `steps` steps, and its bonus."""
+    venv = make_venv(Run("e3b", env, seed, steps, world=WORLD))
+    model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **PPO_SETTINGS)
+    model.learn(steps, callback=EncoderUpdateCallback())
+    return model, venv.bonus  # type: ignore[attr-defined]
+
+
+def play(
+    env: str, bonus: Bonus, seed: int, model: PPO | None = None, actions: Sequence[int] = ()
+) -> tuple[Episode, list[int]]:
+    """One episode, by the model or by the given actions; returns it with its actions."""
+    world = rooms.make(env, **WORLD)
+    paying = E3BReward(world, bonus, beta=1.0, normaliser="none")  # so that intrinsic_reward is the bonus itself
+    obs, _ = paying.reset(seed=seed)
+    cells, paid, ended = [world.layout().agent], [], False
+    taken: list[int] = []
+    while not ended:
+        action = actions[len(taken)] if model is None else int(model.predict(obs)[0])
+        obs, _, terminated, truncated, info = paying.step(action)
+        cells.append(world.layout().agent)
+        paid.append(info["intrinsic_reward"])
+        taken.append(action)
+        ended = terminated or truncated
+    return Episode(world.layout(), np.array(cells), np.array(paid)), taken
+
+
+def draw(env: str, panels: dict[str, Episode], path: Path) -> None:
+    """A map for each bonus, all on one colour scale, and below them the bonus of every step."""
+    figure = Figure(figsize=(5.6 * len(panels), 6.4), layout="constrained")
+    axes = figure.subplots(2, len(panels), height_ratios=(2.4, 1), sharey="row", squeeze=False)
+    for (title, episode), above, below in zip(panels.items(), *axes, strict=True):
+        heat = _draw_map(above, episode)
+        above.set_title(title)
+        _draw_steps(below, episode)
+    axes[0, -1].legend(handles=[Patch(color=CLOSED_DOOR, label="closed door")], frameon=False, loc="lower right")
+    axes[1, 0].set_ylabel("bonus, average = 1")
+    axes[1, -1].legend(frameon=False)
+    bar = figure.colorbar(heat, ax=axes[0], shrink=0.85, ticks=[0.1, 1, 10], format="%g", extend="both")
+    bar.set_label("bonus of a visit to the cell,\naverage step = 1")
+    figure.suptitle(f"Where the bonus paid: one episode of {env} with a clock, the same steps twice", weight="bold")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=110)
+
+
+def _draw_map(axis: Any, episode: Episode) -> Any:
+    tiles = episode.layout.tiles
+    axis.imshow(tiles, cmap=TILES, vmin=0, vmax=TILES.N - 1)
+    heat = axis.imshow(episode.per_visit(), cmap="magma_r", norm=LogNorm(0.1, 10))
+    for (x, y), text, marker in ((episode.cells[0], "start", "o"), (episode.layout.goal, "goal", "*")):
+        axis.plot(x, y, marker, color="#1b5fc1", markersize=11, markeredgecolor="white")
+        outline = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+        axis.annotate(text, (x, y), (0, 10), textcoords="offset points", ha="center", fontsize=9, bbox=outline)
+    y, x = np.nonzero(tiles)
+    axis.set(xlim=(x.min() - 0.6, x.max() + 0.6), ylim=(y.max() + 0.6, y.min() - 0.6), xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
+    return heat
+
+
+def _draw_steps(axis: Any, episode: Episode) -> None:
+    steps, new, paid = np.arange(1, len(episode.bonus) + 1), episode.new_cell, episode.relative
+    axis.bar(steps, paid, width=1.0, color="#b9b5ae", label="step within cells seen before")
+    axis.bar(steps[new], paid[new], width=1.0, color="#c22f4b", label="step into a new cell")
+    share = paid[new].sum() / paid.sum()
+    axis.set(xlabel="step of the episode", xlim=(0.5, len(steps) + 0.5))
+    axis.set_title(f"{new.mean():.0%} of the steps enter a new cell; they get {share:.0%} of the bonus", fontsize=10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="Rooms-K5-v0")
+    parser.add_argument("--steps", type=int, default=300_000, help="of training before the episode")
+    parser.add_argument("--episodes", type=int, default=20, help="played; the one that visits most cells is drawn")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("docs/images/heatmap.png"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    model, e3b = train(arguments.env, arguments.steps, arguments.seed)
+    model.set_random_seed(arguments.seed)
+    seeds = range(10_000, 10_000 + arguments.episodes)
+    played = [(*play(arguments.env, e3b, seed, model), seed) for seed in seeds]
+    episode, actions, seed = max(played, key=lambda one: one[0].new_cell.sum())
+    spaces = model.observation_space, model.action_space
+    count, _ = play(arguments.env, make_bonus("first-visit", *spaces, 1), seed, actions=actions)
+    draw(arguments.env, {"E3B": episode, "Episodic count, full observation": count}, arguments.out)
+    print(f"picture: {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

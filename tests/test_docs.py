@@ -1,0 +1,70 @@
+"""The documentation runs: every Python block of README.md and docs/*.md, in order, one namespace per page.
+
+Trainings of 50,000 steps and more are cut to 512, with rollouts of 32 where PPO's default of 2,048 would apply; nothing
+else is changed. A page that a test of its own runs, and blocks that are fragments by nature (they stand for the
+reader's own names), are listed here, so that nothing is left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TESTED_BY = {"docs/sb3.md": "tests/wrappers/test_sb3_page.py"}
+FRAGMENTS = {  # page, how the block begins
+    ("README.md", 'E3BRewardWrapper(venv, bonus="noveld-position"'),
+    ("docs/bonuses.md", 'bonus = e3b_gym.make_bonus("e3b", env.observation_space'),
+}
+
+
+def python_blocks(page: str) -> list[tuple[int, str]]:
+    """(line, code) of every block that is fenced as Python."""
+    text = (ROOT / page).read_text()
+    fences = re.finditer(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [(text.count("\n", 0, match.start(1)), match.group(1)) for match in fences]
+
+
+def is_fragment(page: str, code: str) -> bool:
+    return any(page == where and code.startswith(beginning) for where, beginning in FRAGMENTS)
+
+
+def affordable(code: str) -> str:
+    def cut(call: re.Match[str]) -> str:
+        return call.group() if int(call.group(1)) < 50_000 else "learn(512"
+
+    code = re.sub(r"\blearn\(([\d_]+)", cut, code)
+    return re.sub(r"\bPPO\(([^,()]+), (\w+)\)", r"PPO(\1, \2, n_steps=32)", code)
+
+
+PAGES = [path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+RUN = [
+    page for page in PAGES if page not in TESTED_BY and not all(is_fragment(page, c) for _, c in python_blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_every_block_of_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    for line, code in python_blocks(page):
+        if not is_fragment(page, code):
+            # Blank lines in front, so that tracebacks show the page's own lines.
+            exec(compile("\n" * line + affordable(code), str(ROOT / page), "exec"), names)
+
+
+def test_what_is_left_out_is_still_there() -> None:
+    for page, test in TESTED_BY.items():
+        assert Path(page).name in (ROOT / test).read_text()
+    for page, beginning in FRAGMENTS:
+        assert sum(code.startswith(beginning) for _, code in python_blocks(page)) == 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_points_to_exist(page: str) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / page).read_text())
+    missing = [t for t in targets if "://" not in t and not ((ROOT / page).parent / t).exists()]
+    assert not missing
