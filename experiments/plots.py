@@ -78,6 +78,7 @@ def markdown_table(panels: Mapping[str, Mapping[str, Sequence[Sequence[Point]]]]
 def _cell(runs: Sequence[Sequence[Point]]) -> str:
     final = [run[-1].success for run in runs]
     low, high = interval(final)
+    spread = f"[{low:.2f}, {high:.2f}]" if len(final) >= 3 else "too few seeds for an interval"
     reached = sorted(steps for run in runs if (steps := steps_to(run)) is not None)
     when = f"; 0.8 after {', '.join(f'{steps / 1e6:.2f}M' for steps in reached)}" if reached else ""
-    return f"{np.mean(final):.2f} [{low:.2f}, {high:.2f}] (n={len(final)}){when}"
+    return f"{np.mean(final):.2f} {spread} (n={len(final)}){when}"

@@ -91,9 +91,10 @@ def curve(*success):
 
 
 def test_the_table_says_mean_interval_and_first_arrival():
-    text = markdown_table({"clock": {"E3B": [curve(0.1, 0.9), curve(0.0, 0.7)], "no bonus": [curve(0.0, 0.0)]}})
-    assert "| E3B | 0.80 [0.70, 0.90] (n=2); 0.8 after 0.00M |" in text
-    assert "| no bonus | 0.00 [0.00, 0.00] (n=1) |" in text
+    e3b = [curve(0.1, 0.9), curve(0.0, 0.7), curve(0.0, 0.8)]
+    text = markdown_table({"clock": {"E3B": e3b, "no bonus": [curve(0.0, 0.0)]}})
+    assert "| E3B | 0.80 [0.70, 0.90] (n=3); 0.8 after 0.00M, 0.00M |" in text
+    assert "| no bonus | 0.00 too few seeds for an interval (n=1) |" in text
 
 
 def test_intervals_cover_and_arrivals_are_found():
