@@ -12,6 +12,9 @@ from torch import Tensor
 
 Slots = Tensor | Sequence[int]
 
+# |phi|^2 / ridge may reach this: float64, in which all small matrices are kept, then still resolves the ridge.
+LONGEST = 1e12
+
 
 class CheckedMemory(ABC):
     """One ellipse per environment slot; subclasses say how it is kept.
@@ -56,7 +59,6 @@ class CheckedMemory(ABC):
             )
         return self.unroll(phi.unsqueeze(0), first.unsqueeze(0), slots, opening)[0]
 
-    @torch.no_grad()
     def unroll(self, phi: Tensor, first: Tensor, slots: Slots | None = None, opening: Tensor | None = None) -> Tensor:
         """Score T rows per environment in order, entering each after it was scored.
 
@@ -151,8 +153,7 @@ class CheckedMemory(ABC):
                 f"{name} is on {rows.device}, the memory on {self.device}; move it with .to(memory.device)"
             )
         flat = rows.reshape(-1)
-        largest = float(flat.dot(flat)) / self.ridge  # no bonus can be larger; NaN and inf show up here too
-        if math.isfinite(largest) and largest <= torch.finfo(self.dtype).max:
+        if float(flat.dot(flat)) <= LONGEST * self.ridge:  # false for NaN and inf, too
             return
         wrong = ~torch.isfinite(rows)
         if bool(wrong.any()):
@@ -161,10 +162,13 @@ class CheckedMemory(ABC):
                 f"{name} has {int(wrong.sum())} entries that are NaN or inf, the first at {where}; "
                 "the encoder has probably diverged. The memory is unchanged"
             )
-        raise ValueError(
-            f"{name} has entries up to {float(rows.abs().max()):.3g}: |phi|^2 / ridge overflows {self.dtype}; "
-            "scale the embedding down. The memory is unchanged"
-        )
+        longest = float(torch.linalg.vector_norm(rows.double(), dim=-1).max())
+        if longest**2 > LONGEST * self.ridge:
+            raise ValueError(
+                f"{name} has rows of length {longest:.3g}, so long that a ridge of {self.ridge:g} is lost beside "
+                f"their squares (the limit is {(LONGEST * self.ridge) ** 0.5:.3g}); scale the embedding down. "
+                "The memory is unchanged"
+            )
 
     def _check_slots(self, slots: Slots | None, columns: int) -> Tensor | None:
         if slots is None:

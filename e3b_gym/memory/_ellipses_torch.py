@@ -70,7 +70,7 @@ class TorchEllipses:
         explained = cross @ inverse.mT
         size = gram.diagonal(dim1=1, dim2=2)
         # rounding of the Gram matrix may not make it indefinite, however long the rows
-        floor = prior + 4 * (start + steps) * torch.finfo(torch.float64).eps * size
+        floor = torch.maximum(prior, 4 * (start + steps) * torch.finfo(torch.float64).eps * size)
         factor = torch.linalg.cholesky(gram - explained @ explained.mT + torch.diag_embed(floor))
         corner = torch.linalg.solve_triangular(factor, torch.eye(steps).to(factor).expand_as(factor), upper=False)
         edge = -corner @ (explained @ inverse)  # [n, T, start]; (edge, corner) are the new rows of N

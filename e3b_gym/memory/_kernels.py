@@ -14,11 +14,10 @@ import numpy as np
 from numba import njit
 
 PENDING = 16  # rows that wait on a folded matrix: fewer fold too often, more make the small matrices large
-PANEL = 8  # columns of M folded at a time
+PANEL = 4  # columns of M folded at a time
 STRIP = 256  # columns of M' that are stored and folded together, so that the running sums stay in cache
 
-EPSILON = np.finfo(np.float64).eps
-TINY = np.finfo(np.float64).tiny
+LONG = 1.1e5  # |phi|^2 / ridge above which a float32 root is only good enough once the rows span the space
 
 _MATHS = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; NaN and inf keep their meaning
 
@@ -197,18 +196,13 @@ def _regress(gram, inverse, count, new, prior, weights):
                 h[t, j] += row[j] * a
             explained[t] += a * a
         left = max(gram[t, size] - explained[t], 0.0)
-        noise = size * EPSILON * gram[t, size]  # of the Gram matrix; above the prior for rows longer than about 1e7
-        scale = 1.0 / math.sqrt(prior + left + noise)
-        square = 0.0
-        for j in range(size):
-            square += h[t, j] * h[t, j]
-        trim = min(1.0, math.sqrt((left + noise) / (prior * square + TINY)))  # h'h <= b, or N would grow
+        scale = 1.0 / math.sqrt(prior + left)
         row = _inverse_row(inverse, size)
         row[:] = 0.0
         row[size] = scale
         for j in range(size):
-            weights[t, j] = -trim * h[t, j]
-            row[j] = scale * weights[t, j]
+            weights[t, j] = -h[t, j]
+            row[j] = -scale * h[t, j]
         explained[t] = left
     return explained
 
@@ -269,48 +263,53 @@ def _score(rows, inverse, count, new, prior, trust, bonus):
             b /= prior
             for i in range(count + t):
                 b += weights[t, i] * weights[t, i]
-            bonus[t] = min(b, gram[t, count + t] / prior)
+            bonus[t] = b
 
 
 @_compiled
-def _fold_weights(columns, z, mix, past):
-    """For each panel J of columns: M_J' <- mix_J M_J' + past_J (sum of z_i M_i' over the columns i before it).
+def _fold_weights(columns, mix, past):
+    """For each panel of columns: M_J' <- mix_J M_J' + past_J (sum of z_i M_i' over the columns i before the panel).
 
-    With G = I + (sum of z_i z_i' so far), V = G^-1 Z_J and L L' = I + Z_J'V: mix_J = L^-1 and past_J = -L^-1 V'.
-    `columns` [d, PENDING] is Z', and z [panels * PENDING, PANEL] holds the panels of Z below each other.
+    With R R' = (I + sum_{i<j} z_i z_i')^-1, v = R'z_j, s^2 = 1 + v'v and u = R v / s, column j of M becomes
+    m_j / s - (sum_{i<j} m_i z_i') u; then R <- R - u v' / (s + 1). R is a root again: nothing is squared, so that
+    nothing is lost on long rows that repeat. `columns` is Z'.
     """
-    inverse = np.eye(PENDING)  # G^-1
-    turned = np.empty((PENDING, PANEL))
-    for p in range(len(z) // PENDING):
-        work = np.zeros((PANEL, PENDING + PANEL))  # V' and I, to which L^-1 is applied row by row
-        square = np.zeros((PANEL, PANEL))
-        _add(work, columns, p * PANEL, inverse, len(inverse), np.int64(0), len(inverse))
-        _add(square, work, np.int64(0), z[p * PENDING : (p + 1) * PENDING], len(inverse), np.int64(0), len(square))
-        for j in range(PANEL):
-            row, link = work[j], square[j]
-            row[PENDING + j] = 1.0
-            pivot = 1.0 + link[j]
-            for c in range(PENDING):  # what rounding may have taken from it; matters for rows longer than about 1e7
-                pivot += PENDING * EPSILON * columns[p * PANEL + j, c] ** 2
-            for i in range(j):
-                x = link[i]
-                for k in range(i):
-                    x -= link[k] * square[i, k]
-                x *= square[i, i]
-                link[i] = x
-                pivot -= x * x
-                other = work[i]
-                for c in range(PENDING + PANEL):
-                    row[c] -= x * other[c]
-            link[j] = 1.0 / math.sqrt(max(pivot, 1.0))
-            for c in range(PENDING + PANEL):
-                row[c] *= link[j]
-        for j in range(PANEL):
+    root = np.eye(PENDING)
+    v = np.empty(PENDING)
+    for j in range(len(columns)):
+        z, u = columns[j], past[j]
+        v[:] = 0.0
+        for a in range(0, PENDING, 4):
+            r0, r1, r2, r3 = root[a], root[a + 1], root[a + 2], root[a + 3]
+            z0, z1, z2, z3 = z[a], z[a + 1], z[a + 2], z[a + 3]
             for c in range(PENDING):
-                past[p * PANEL + j, c] = turned[c, j] = -work[j, c]
-            for c in range(PANEL):
-                mix[p * PANEL + j, c] = work[j, PENDING + c]
-        _add(inverse, turned, np.int64(0), work, len(work), np.int64(0), len(inverse))
+                v[c] = v[c] + r0[c] * z0 + r1[c] * z1 + r2[c] * z2 + r3[c] * z3
+        s = 1.0
+        for c in range(PENDING):
+            s += v[c] * v[c]
+        s = math.sqrt(s)
+        for a in range(0, PENDING, 4):
+            r0, r1, r2, r3 = root[a], root[a + 1], root[a + 2], root[a + 3]
+            x0 = x1 = x2 = x3 = 0.0
+            for c in range(PENDING):
+                x0 += r0[c] * v[c]
+                x1 += r1[c] * v[c]
+                x2 += r2[c] * v[c]
+                x3 += r3[c] * v[c]
+            u[a], u[a + 1], u[a + 2], u[a + 3] = -x0 / s, -x1 / s, -x2 / s, -x3 / s
+            shrink = 1.0 / (s * (s + 1.0))
+            x0, x1, x2, x3 = x0 * shrink, x1 * shrink, x2 * shrink, x3 * shrink
+            for c in range(PENDING):
+                r0[c] -= x0 * v[c]
+                r1[c] -= x1 * v[c]
+                r2[c] -= x2 * v[c]
+                r3[c] -= x3 * v[c]
+        for i in range(j - j % PANEL, j):
+            x = 0.0
+            for a in range(PENDING):
+                x += columns[i, a] * u[a]
+            mix[j, i % PANEL] = x
+        mix[j, j % PANEL] = 1.0 / s
 
 
 @_compiled
@@ -325,7 +324,7 @@ def _fold(matrix, rows, count):
     for a in range(count):
         for i in range(dim):
             columns[i, a] = z[i // PANEL * PENDING + a, i % PANEL] = rows[a, i]
-    _fold_weights(columns, z, mix, past)
+    _fold_weights(columns, mix, past)
     old = np.zeros((PANEL, STRIP))
     new = np.empty((PANEL, STRIP))
     sums = np.empty((PENDING, STRIP))  # sum_{i<j} m_i z_i'
@@ -368,12 +367,30 @@ def _promote(matrix, rows, count, ridge):
 
 
 @_compiled
+def _room(rows, count, new, ridge):
+    """How many rows a young episode keeps. Single steps read them all each time, so they go to the matrix sooner.
+
+    Not if they are long: then the root would lose digits to float32 before the rows span the space.
+    """
+    most = rows.shape[0] - 3
+    if new > 1 or count < most * 2 // 5:
+        return most
+    for t in range(count):
+        square = 0.0
+        for j in range(rows.shape[1]):
+            square += np.float64(rows[t, j]) * np.float64(rows[t, j])
+        if square > LONG * ridge:
+            return most
+    return count
+
+
+@_compiled
 def _enter(phi, new, ridge, trust, matrix, rows, inverse, count, folded, bonus):
     """Score `new` rows phi and enter them, folding first if there is no room; returns count and folded."""
     if folded and count + new > PENDING:
         _fold(matrix, rows, count)
         count = 0
-    elif count + new > rows.shape[0] - 3:
+    elif not folded and count + new > _room(rows, count, new, ridge):
         _promote(matrix, rows, count, ridge)
         folded = True
         count = 0

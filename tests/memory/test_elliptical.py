@@ -231,13 +231,16 @@ def test_a_lifelong_memory_ignores_resets(backend):
 
 
 @backends
-@pytest.mark.parametrize("norm", [1e-12, 1e6, 1e9, 1e15])
-def test_extreme_lengths_stay_finite_and_non_negative(backend, norm):
-    phi = torch.randn(150, 2, 16) * norm
+@pytest.mark.parametrize("norm", [1e-30, 1e-12, 1e4, 3e5])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extreme_lengths_stay_finite_and_non_negative(backend, norm, dtype):
+    phi = torch.nn.functional.normalize(torch.randn(150, 2, 16, dtype=dtype), dim=-1) * norm
     phi[:, 1] = phi[0, 1]  # one column always returns to the same state
-    bonus = EllipticalMemory(2, 16, backend=backend).unroll(phi, torch.zeros(150, 2, dtype=torch.bool))
+    bonus = EllipticalMemory(2, 16, dtype=dtype, backend=backend).unroll(phi, torch.zeros(150, 2, dtype=torch.bool))
     assert bool(torch.isfinite(bonus).all())
     assert bool((bonus >= 0).all())
+    if norm >= 1 and dtype == torch.float64:
+        torch.testing.assert_close(bonus[1:, 1], 1 / torch.arange(1, 150, dtype=dtype), rtol=1e-3, atol=0)
 
 
 @backends

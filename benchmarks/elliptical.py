@@ -1,0 +1,195 @@
+"""Speed and accuracy of `EllipticalMemory` against the other ways to compute the same bonus.
+
+    python -m benchmarks.elliptical [--quick] [--json FILE]
+
+One thread; in each setting ours and the peers take turns within one run, and times are CPU time of that thread, so a
+busy machine disturbs the ratios little. Whole episodes are run from their first step (ours gets slower with age, the
+peers do not, so they are sampled). Bars are ratios of steps per second against the authors' form. Exit code 1 if one
+is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.elliptical_accuracy import accuracy_table, print_accuracy
+from benchmarks.elliptical_peers import PEERS, machine_limits
+from e3b_gym.memory.elliptical import EllipticalMemory
+
+RIDGE = 0.1
+SETTINGS = ((1, 256), (32, 256), (32, 512), (4, 1024), (16, 1024))  # N, d
+BARS = {  # (d, episode): at least this many times the authors' steps per second, for step and for unroll
+    (256, "mean 50"): (4.0, 7.0),
+    (1024, "mean 50"): (25.0, 45.0),
+    (256, "1000"): (2.0, 4.5),
+    (1024, "1000"): (5.0, 9.0),
+}
+BAR_ENVS = {256: 32, 1024: 16}
+
+
+@dataclass
+class Timing:
+    """Environment steps per second in one setting."""
+
+    num_envs: int
+    dim: int
+    episode: str
+    steps_per_second: dict[str, float] = field(default_factory=dict)
+
+    def ratio(self, name: str) -> float:
+        return self.steps_per_second[name] / self.steps_per_second["authors"]
+
+    def bars(self) -> tuple[float, float] | None:
+        return BARS.get((self.dim, self.episode)) if BAR_ENVS.get(self.dim) == self.num_envs else None
+
+    def passed(self) -> bool:
+        bars = self.bars()
+        return bars is None or (self.ratio("step") >= bars[0] and self.ratio("unroll") >= bars[1])
+
+
+def embeddings(steps: int, num_envs: int, dim: int, seed: int) -> Tensor:
+    """Non-negative like the output of a ReLU, of norm about sqrt(d / 2): [T, N, d]."""
+    return torch.randn(steps, num_envs, dim, generator=torch.Generator().manual_seed(seed)).relu_()
+
+
+def episode_starts(steps: int, num_envs: int, episode: str, seed: int) -> Tensor:
+    """first [T, N]: one episode from start to end, or lengths that are geometric with mean 50."""
+    first = torch.zeros(steps, num_envs, dtype=torch.bool)
+    if episode == "mean 50":
+        first = torch.rand(steps, num_envs, generator=torch.Generator().manual_seed(seed)) < 1 / 50
+    first[0] = True
+    return first
+
+
+def measure(num_envs: int, dim: int, episode: str, steps: int, seed: int) -> Timing:
+    """Ours over `steps` steps in unrolls of 125, and after each unroll a turn of every peer."""
+    length = 125
+    phi = embeddings(length, num_envs, dim, seed)
+    first = episode_starts(steps, num_envs, episode, seed + 1)
+    stepping, unrolling = EllipticalMemory(num_envs, dim, RIDGE), EllipticalMemory(num_envs, dim, RIDGE)
+    peers = {name: peer(num_envs, dim, RIDGE) for name, peer in PEERS.items()}
+    warm = EllipticalMemory(num_envs, dim, RIDGE)  # compile outside the clock
+    warm.unroll(phi[:1], first[:1])
+    seconds = dict.fromkeys(["step", "unroll", *peers], 0.0)
+    done = dict.fromkeys(seconds, 0)
+    for start in range(0, steps, length):
+        rows, opens = phi.roll(start // length, 0), first[start : start + length]
+
+        def clock(name: str, count: int, run: object, rows: Tensor = rows, opens: Tensor = opens) -> None:
+            begin = time.thread_time()
+            run(rows[:count], opens[:count])  # type: ignore[operator]
+            seconds[name] += time.thread_time() - begin
+            done[name] += count * num_envs
+
+        clock("unroll", length, unrolling.unroll)
+        clock("step", length, lambda x, f: [stepping.step(*row) for row in zip(x, f, strict=True)])
+        for name, peer in peers.items():
+            clock(name, _sample(name, num_envs, dim, steps), peer)
+    return Timing(num_envs, dim, episode, {name: done[name] / seconds[name] for name in seconds})
+
+
+def _sample(name: str, num_envs: int, dim: int, steps: int) -> int:
+    """How many steps a peer gets per turn: about 0.1 s for the fast ones, a single solve for the slow one."""
+    cost = num_envs * dim**2 * (dim / 8 if name == "direct" else 8) / 1e10
+    return max(1, min(50, round(100 / steps / cost)))
+
+
+def print_timings(timings: list[Timing], limits: dict[str, float]) -> None:
+    names = [name for name in timings[0].steps_per_second if name not in ("step", "unroll")]
+    print("Environment steps per second (x: ratio to the authors' form)\n")
+    header = f"{'N':>4} {'d':>5} {'episode':>8} |" + "".join(f"{name:>9}" for name in names)
+    print(header + f" | {'step':>9} {'x':>6} {'bar':>5} | {'unroll':>9} {'x':>6} {'bar':>5} |  result")
+    print("-" * (len(header) + 58))
+    for timing in timings:
+        rate = timing.steps_per_second
+        step_bar, unroll_bar = timing.bars() or (None, None)
+        line = f"{timing.num_envs:>4} {timing.dim:>5} {timing.episode:>8} |"
+        line += "".join(f"{rate[name]:>9,.0f}" for name in names)
+        for name, bar in (("step", step_bar), ("unroll", unroll_bar)):
+            line += f" | {rate[name]:>9,.0f} {timing.ratio(name):>6.1f} {bar or '':>5}"
+        verdict = "" if step_bar is None else ("PASS" if timing.passed() else "FAIL")
+        print(f"{line} |  {verdict}")
+    print(f"\nlimits of this machine, one thread: stream read {limits['stream_read_gb']:.1f} GB/s,", end=" ")
+    print(f"sgemm {limits['sgemm_gflop']:.0f} GFLOP/s, dgemm {limits['dgemm_gflop']:.0f} GFLOP/s")
+    for timing in timings:
+        if timing.episode != "mean 50" and timing.num_envs > 1:
+            print(f"  N={timing.num_envs} d={timing.dim}: {against_limits(timing, limits)}")
+    print()
+
+
+def against_limits(timing: Timing, limits: dict[str, float]) -> str:
+    """Rates as multiples of what a perfect d x d form could do at the machine's limits."""
+    read = limits["stream_read_gb"] * 1e9 / (4 * timing.dim**2)  # reading C^-1 once per step
+    gemm = limits["sgemm_gflop"] * 1e9 / (6 * timing.dim**2)  # three d x d products per step (whiten, fold)
+    step, unroll = timing.steps_per_second["step"], timing.steps_per_second["unroll"]
+    return (
+        f"step at {step / read:.2f} x the rate of streaming one d x d float32 matrix per step, "
+        f"unroll at {unroll / gemm:.2f} x the rate of a full square-root update at sgemm speed"
+    )
+
+
+def provenance(seed: int) -> dict[str, object]:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    try:
+        import numba
+
+        numba_version = numba.__version__
+    except ImportError:
+        numba_version = "missing"
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), cpu)
+    versions = {"torch": torch.__version__, "numpy": np.__version__, "numba": numba_version}
+    return {
+        "machine": f"{cpu}, {platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        **versions,
+        "commit": commit.stdout.strip() or "unknown",
+        "seed": seed,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
+    parser.add_argument("--quick", action="store_true", help="only the settings that have a bar; short accuracy runs")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    facts = provenance(options.seed)
+    print("  ".join(f"{name}: {value}" for name, value in facts.items()), "\n")
+    limits = machine_limits()
+    timings = []
+    for num_envs, dim in SETTINGS:
+        if options.quick and BAR_ENVS.get(dim) != num_envs:
+            continue
+        timings += [measure(num_envs, dim, episode, 1000, options.seed) for episode in ("mean 50", "1000")]
+    print_timings(timings, limits)
+    accuracy = accuracy_table(
+        steps=2_000 if options.quick else 10_000, dim=128 if options.quick else 256, seed=options.seed
+    )
+    accurate = print_accuracy(accuracy)
+    if options.json:
+        rates = [asdict(timing) | {"bars": timing.bars(), "passed": timing.passed()} for timing in timings]
+        everything = {"facts": facts, "limits": limits, "speed": rates, "accuracy": [asdict(row) for row in accuracy]}
+        options.json.write_text(json.dumps(everything, indent=1) + "\n")
+    passed = accurate and all(timing.passed() for timing in timings)
+    print("\nPASS: every bar is met" if passed else "\nFAIL: a bar is missed")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
