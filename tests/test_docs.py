@@ -68,3 +68,14 @@ def test_files_that_a_page_points_to_exist(page: str) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / page).read_text())
     missing = [t for t in targets if "://" not in t and not ((ROOT / page).parent / t).exists()]
     assert not missing
+
+
+def test_the_quickstart_runs_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    script = (ROOT / "examples" / "quickstart.py").read_text()
+    assert len(script.splitlines()) < 40
+    short, trainings = re.subn(r"learn\([\d_]+", "learn(1", script)  # one rollout
+    assert trainings == 1
+    exec(compile(short, "quickstart.py", "exec"), {"__name__": "__main__"})
+    assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
