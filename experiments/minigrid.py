@@ -12,20 +12,14 @@ from typing import Any
 from torch import nn
 
 from e3b_gym.wrappers.sb3_extractor import ENCODER_POLICY
+from experiments import study
 from experiments.study import Run
 from experiments.table import Study
 
 TASK = "MiniGrid-MultiRoom-N4-S5-v1"
 PPO_SETTINGS: dict[str, Any] = {
-    "learning_rate": 5e-4,
-    "n_steps": 128,
+    **study.PPO_SETTINGS,
     "batch_size": 512,
-    "n_epochs": 3,
-    "gamma": 0.99,
-    "gae_lambda": 0.95,
-    "clip_range": 0.2,
-    "ent_coef": 0.01,
-    "max_grad_norm": 0.5,
     "policy_kwargs": {**ENCODER_POLICY, "net_arch": [64], "activation_fn": nn.ReLU},
 }
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import nn
 
+from experiments import study
 from experiments.plots import plot_curves
 from experiments.study import Point, Run, run_all
 from experiments.table import LABELS, Study
@@ -28,15 +29,8 @@ WORLDS: dict[str, dict[str, Any]] = {
     "neither": {},
 }
 PPO_SETTINGS: dict[str, Any] = {
-    "learning_rate": 5e-4,
-    "n_steps": 128,
+    **study.PPO_SETTINGS,
     "batch_size": 1024,
-    "n_epochs": 3,
-    "gamma": 0.99,
-    "gae_lambda": 0.95,
-    "clip_range": 0.2,
-    "ent_coef": 0.01,
-    "max_grad_norm": 0.5,
     "policy_kwargs": {"net_arch": [128, 128], "activation_fn": nn.ReLU},
 }
 

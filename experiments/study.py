@@ -24,6 +24,18 @@ from e3b_gym.wrappers.sb3 import E3BRewardWrapper
 from e3b_gym.wrappers.sb3_callbacks import EncoderUpdateCallback
 from e3b_gym.wrappers.vector_adapter import GymnasiumVecEnv
 
+# What the studies share; a study adds its batch size and network.
+PPO_SETTINGS: dict[str, Any] = {
+    "learning_rate": 5e-4,
+    "n_steps": 128,
+    "n_epochs": 3,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_range": 0.2,
+    "ent_coef": 0.01,
+    "max_grad_norm": 0.5,
+}
+
 # Success is the share of the last this many training episodes that reached the goal.
 EPISODES = 200
 

@@ -84,18 +84,7 @@ class NoBonus(Bonus):
         return torch.zeros(unroll.done.shape, device=unroll.done.device)
 
 
-def _e3b(
-    spaces: Spaces,
-    *,
-    representation: str = "inverse",
-    hidden: int = 256,
-    ridge: float = 0.1,
-    episodic: bool = True,
-    unit_length: bool = False,
-    include_first: bool = False,
-    bonus_of: str = "next",
-    zero_first: bool = False,
-) -> Bonus:
+def _e3b(spaces: Spaces, *, representation: str = "inverse", hidden: int = 256, **elliptical: Any) -> Bonus:
     phi: Representation
     if representation == "inverse":
         phi = InverseDynamics(spaces.new_encoder(), spaces.action, hidden=hidden)
@@ -105,15 +94,7 @@ def _e3b(
         phi = PolicyFeatures()
     else:
         raise ValueError(f"unknown representation {representation!r}; choose from inverse, random, policy")
-    return Elliptical(
-        phi,
-        ridge=ridge,
-        episodic=episodic,
-        unit_length=unit_length,
-        include_first=include_first,
-        bonus_of=bonus_of,
-        zero_first=zero_first,
-    )
+    return Elliptical(phi, **elliptical)
 
 
 def _rnd(spaces: Spaces) -> RND:
@@ -164,12 +145,12 @@ def _first_visit(spaces: Spaces, *, key: str | Key = "full", episodic: bool = Tr
     return FirstVisit(spaces.key(key), episodic=episodic)
 
 
-def _e3b_x_rnd(spaces: Spaces, **elliptical: Any) -> Bonus:
-    return _e3b(spaces, **elliptical) * _rnd(spaces)
+def _e3b_x_rnd(spaces: Spaces, **e3b: Any) -> Bonus:
+    return _e3b(spaces, **e3b) * _rnd(spaces)
 
 
-def _e3b_x_noveld(spaces: Spaces, *, alpha: float = 0.1, **elliptical: Any) -> Bonus:
-    return _e3b(spaces, **elliptical) * NoveltyGain(_rnd(spaces), alpha)
+def _e3b_x_noveld(spaces: Spaces, *, alpha: float = 0.1, **e3b: Any) -> Bonus:
+    return _e3b(spaces, **e3b) * NoveltyGain(_rnd(spaces), alpha)
 
 
 METHODS: dict[str, Callable[..., Bonus]] = {
@@ -244,8 +225,12 @@ def make_bonus(
 
 def method_options(name: str) -> set[str]:
     """The options that a method takes besides encoder, dim and seed."""
-    parameters = inspect.signature(METHODS[name]).parameters
-    options = {option for option, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        options |= method_options("e3b")
+    options = _keywords(METHODS[name])
+    if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(METHODS[name]).parameters.values()):
+        options |= _keywords(_e3b) | _keywords(Elliptical)  # what is not the method's own goes there
     return options
+
+
+def _keywords(function: Callable[..., Any]) -> set[str]:
+    parameters = inspect.signature(function).parameters
+    return {name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
