@@ -3,16 +3,17 @@
     b_t = phi_t' C_{t-1}^-1 phi_t,    C_t = C_{t-1} + phi_t phi_t',    C = ridge * I where an episode starts
 
 Peers keep C^-1 in float32 and subtract from it, which goes wrong exactly where states repeat. Here C^-1 is held as
-M (I + Z'Z)^-1 M': a triangular square root M of all that has been folded in, and the last few rows Z, whitened by it.
+M (p I + Z'Z)^-1 M': a triangular square root M of all that has been folded in, and the last rows Z, whitened by it.
 
     z = M' phi                                  whiten
-    h = (I + Z Z')^-1 Z z,   r = z - Z'h        regress on the pending rows; Gram matrix in float64
-    b = r'r + h'h                               the minimum of that ridge regression: a sum of squares, never
-                                                negative, and flat in h, so that an error of h enters squared
+    h = (p I + Z Z')^-1 Z z,   r = z - Z'h      regress on the pending rows; products in float64
+    b = (|z|^2 - h'Z z) / p = |r|^2 / p + h'h   the second form where the first would cancel: the minimum of a ridge
+                                                regression is never negative, and flat in h, so errors enter squared
     Z <- [Z; z]                                 remember
-    M <- M T,  T T' = (I + Z'Z)^-1,  Z <- []    fold, when the rows are full; T upper triangular, in float64
+    M <- M T,  T T' = (p I + Z'Z)^-1,  Z <- []  fold, when the rows are full; T upper triangular, in float64
 
-A young episode has M = I / sqrt(ridge) and never touches a d x d matrix. `docs/kernel.md` derives this and measures it.
+p is 1; only a young episode, which has M = I and never touches a d x d matrix, has p = ridge. `docs/kernel.md` derives
+this and measures it.
 """
 
 from __future__ import annotations
