@@ -158,8 +158,7 @@ class SymbolPlanes(nn.Module):
 
     def __init__(self, channels: int, low: int, high: int, width: int) -> None:
         super().__init__()
-        self.low, self.high, self.channels = low, high, channels
-        levels = high - low + 1
+        self.low, self.high, self.channels, levels = low, high, channels, high - low + 1
         self.joint = levels**channels <= LARGEST_JOINT_TABLE
         self.table = nn.Embedding(channels * levels, width)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
@@ -180,7 +179,7 @@ class SymbolPlanes(nn.Module):
 
 
 class Board(nn.Module):
-    """A small board [rows, *shape] -> the embeddings of all its cells; convolutions cost more and learn no faster."""
+    """A small board [rows, *shape] -> the embeddings of all its cells. MiniGrid is learnt as fast as by convolutions."""
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout") -> None:
         super().__init__()
