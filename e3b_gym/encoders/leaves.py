@@ -179,7 +179,7 @@ class SymbolPlanes(nn.Module):
 
 
 class Board(nn.Module):
-    """A small board [rows, *shape] -> the embeddings of all its cells. MiniGrid is learnt as fast as by convolutions."""
+    """A small board [rows, *shape] -> embeddings of all its cells. MiniGrid is learnt as fast as by convolutions."""
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout") -> None:
         super().__init__()
