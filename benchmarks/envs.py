@@ -9,8 +9,8 @@ The bars (PASS or FAIL; a FAIL makes the exit code 1) are what MiniHack here pro
 drawn by MiniGrid reset at least 2x as fast (the slowest id counts), crops are cut at least 5x as fast, and 32 games in
 one process step at least 1.5x as fast as in SB3's DummyVecEnv and in Gymnasium's SyncVectorEnv.
 
-Ours and stock take turns, so that load on the machine hits both alike; lower quartiles are reported, for other programs
-only ever add time, and x is how many times faster ours is. Stock is what a user assembles from the simulator and
+Ours and stock take turns, so that load on the machine hits both alike; medians are reported, and x is how many
+times faster ours is. Stock is what a user assembles from the simulator and
 Gymnasium's wrappers to get the same kind of observation: for MiniGrid the registered environment, for VizDoom
 `VizdoomMyWayHome-v1` with max-and-skip, resize, gray and stack wrappers. Stock VizDoom then draws six 320x240 colour
 screens a step where ours draws three 160x120 gray ones, so the ratio is mostly the smaller picture. Stock MiniHack
@@ -84,11 +84,11 @@ def measure(id: str, rounds: int, steps: int) -> dict[str, tuple[float, float]]:
                 stepping[name].append(step)
     for env in envs.values():
         env.close()
-    return {name: (_quartile(stepping[name]), _quartile(resetting[name])) for name in envs}
+    return {name: (_median(stepping[name]), _median(resetting[name])) for name in envs}
 
 
-def _quartile(seconds: list[float]) -> float:
-    return float(np.quantile(seconds, 0.25))
+def _median(seconds: list[float]) -> float:
+    return float(np.median(seconds))
 
 
 def _timed_reset(env: Any, seed: int) -> float:
