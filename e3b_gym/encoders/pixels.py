@@ -1,0 +1,83 @@
+"""The observation network of VizDoom, for the policy (before its LSTM) and for the bonus's encoder phi.
+
+phi(s) = W flatten(elu(conv(elu(conv(elu(conv(elu(conv(s / 255)))))))))
+
+Four 3x3 convolutions of 32 filters, stride 2, padding 1 (Henaff et al. 2022, appendix, after RIDE). The policy reads
+the 288 flattened features; for phi a linear layer takes the LSTM's place. The authors' code has no such layer, and shuffles
+pixels by a wrong reshape; this follows the paper. Weights start as He et al. 2015 have it, so that the picture's
+variance reaches the last layer (PyTorch's own start shrinks it at each).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from e3b_gym.encoders.generic import Encoder, seeded_init
+from e3b_gym.unroll import Tree
+
+FILTERS, LAYERS = 32, 4
+PHI_DIM = 256
+
+
+def vizdoom_network(
+    observation_space: spaces.Space[Any],
+    dim: int | None = PHI_DIM,
+    *,
+    layer_norm: bool = False,
+    seed: int | None = None,
+) -> PixelNetwork:
+    """Builds the network for pictures uint8 [channels, height, width], as `e3b_gym.envs.make("Vizdoom...")` gives them.
+
+    Args:
+        observation_space: Of one environment.
+        dim: Length of phi; None gives the flattened features of the convolutions, what the policy's LSTM reads.
+        layer_norm: Whether the embedding is normalised.
+        seed: With a seed the weights depend on it alone; without one they come from torch's global generator.
+
+    Raises:
+        ValueError: The space is no such picture.
+    """
+    space = observation_space
+    picture = isinstance(space, spaces.Box) and space.dtype == "uint8"
+    if not picture or len(space.shape or ()) != 3 or space.shape[0] >= space.shape[2]:  # type: ignore[index]
+        raise ValueError(
+            f"the VizDoom network reads uint8 pictures [channels, height, width], got {space}; "
+            'make the environment with e3b_gym.envs.make("VizdoomMyWayHomeSparse-v0"), or put the channels first'
+        )
+    if dim is not None and dim < 1:
+        raise ValueError(f"dim={dim}: give the length of phi, or None for the features of the convolutions")
+    with seeded_init(seed):
+        return PixelNetwork(space.shape, dim, layer_norm)  # type: ignore[arg-type]
+
+
+class PixelNetwork(Encoder):
+    """Pictures uint8 [rows, channels, height, width] -> [rows, dim]; build it with `vizdoom_network`."""
+
+    def __init__(self, shape: tuple[int, int, int], dim: int | None, layer_norm: bool) -> None:
+        super().__init__()
+        channels, height, width = shape
+        layers: list[nn.Module] = []
+        for inputs in (channels, *[FILTERS] * (LAYERS - 1)):
+            convolution = nn.Conv2d(inputs, FILTERS, 3, stride=2, padding=1)
+            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+            layers += [convolution, nn.ELU(inplace=True)]
+            height, width = (height + 1) // 2, (width + 1) // 2
+        self.convolutions = nn.Sequential(*layers, nn.Flatten())
+        features = FILTERS * height * width
+        self.head = nn.Identity() if dim is None else nn.Linear(features, dim)
+        self.dim = features if dim is None else dim
+        self.norm = nn.LayerNorm(self.dim) if layer_norm else nn.Identity()
+        self.shape = shape
+
+    def forward(self, obs: Tree) -> Tensor:
+        if not isinstance(obs, Tensor) or obs.shape[1:] != self.shape:
+            got = list(obs.shape) if isinstance(obs, Tensor) else type(obs).__name__
+            raise ValueError(f"expected one tensor {['rows', *self.shape]}, got {got}")
+        weight: Tensor = self.convolutions[0].weight  # type: ignore[assignment]
+        picture = torch.mul(obs, torch.tensor(1 / 255, dtype=weight.dtype, device=weight.device))
+        return self.norm(self.head(self.convolutions(picture)))  # type: ignore[no-any-return]
