@@ -3,8 +3,8 @@
 phi(s) = W flatten(elu(conv(elu(conv(elu(conv(elu(conv(s / 255)))))))))
 
 Four 3x3 convolutions of 32 filters, stride 2, padding 1 (Henaff et al. 2022, appendix, after RIDE). The policy reads
-the 288 flattened features; for phi a linear layer takes the LSTM's place. The authors' code has no such layer, and shuffles
-pixels by a wrong reshape; this follows the paper. Weights start as He et al. 2015 have it, so that the picture's
+the 288 flattened features; for phi a linear layer takes the LSTM's place. The authors' code has no such layer, and
+shuffles pixels by a wrong reshape; this follows the paper. Weights start as in He et al. 2015, so that the picture's
 variance reaches the last layer (PyTorch's own start shrinks it at each).
 """
 
