@@ -185,6 +185,20 @@ def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
 
 
 @_compiled
+def cells(gates, previous_c, c, tanh_c, h):
+    """`_cell` for B rows: gates [B, 4H], the others [B, H]."""
+    for b in range(len(c)):
+        _cell(gates[b], previous_c[b], c[b], tanh_c[b], h[b])
+
+
+@_compiled
+def cells_backward(gates, previous_c, tanh_c, dh, dc, dgates):
+    """`_cell_backward` for B rows."""
+    for b in range(len(dc)):
+        _cell_backward(gates[b], previous_c[b], tanh_c[b], dh[b], dc[b], dgates[b])
+
+
+@_compiled
 def _forward(first, lengths, weight, gates, previous_h, previous_c, c, tanh_c, h):
     """Run all sequences, longest first; arrays [N, 4H] or [N, H] hold them back to back, b from row first[b]."""
     active = len(first)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,11 @@ def tree_leaves(tree: Tree) -> list[Any]:
     if isinstance(tree, tuple):
         return [leaf for part in tree for leaf in tree_leaves(part)]
     return [tree]
+
+
+def kept_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """How numbers of a numpy type are stored: torch has few operations on wide unsigned integers."""
+    return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize > 1 else dtype
 
 
 @dataclass(frozen=True)

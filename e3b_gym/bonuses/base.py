@@ -75,6 +75,10 @@ class Bonus(nn.Module):
         """Numbers worth a curve, such as the accuracy of an inverse model."""
         return {}
 
+    def policy_terms(self, features: Any, unroll: Unroll) -> tuple[Tensor, Tensor] | None:
+        """What a learner adds to the advantage and to the value target, each [T, B]; None for most. See AGAC."""
+        return None
+
     def bind_policy(self, policy: Any) -> None:
         """Shows the acting policy to the parts that read it; the rest ignore it. See `PolicyFeatures`."""
         for part in self.modules():
@@ -147,6 +151,13 @@ class _Composition(Bonus):
 
     def diagnostics(self, features: list[Any], unroll: Unroll) -> dict[str, float]:
         return self._merge([term.diagnostics(part, unroll) for term, part in zip(self._terms(), features, strict=True)])
+
+    def policy_terms(self, features: list[Any], unroll: Unroll) -> tuple[Tensor, Tensor] | None:
+        parts = [term.policy_terms(part, unroll) for term, part in zip(self._terms(), features, strict=True)]
+        given = [part for part in parts if part is not None]
+        if not given:
+            return None
+        return torch.stack([part[0] for part in given]).sum(0), torch.stack([part[1] for part in given]).sum(0)
 
     def _terms(self) -> list[Bonus]:
         return list(self.terms)  # type: ignore[arg-type]

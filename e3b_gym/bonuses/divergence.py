@@ -3,6 +3,8 @@
     b = KL( pi(.|s) || pi_adv(.|s) )        pi_adv is trained to make this small
 
 The acting policy's logits travel with the unroll (`unroll.policy_logits`), so recurrent policies need nothing special.
+AGAC itself puts log pi - log pi_adv into the advantage and the divergence into the value target. A learner that does so
+(`policy_terms`) takes the divergence out of the reward; a wrapper, which has the reward only, leaves it there.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ class PolicyDivergence(Bonus):
     Args:
         encoder: the adversary's own network, tree of [rows, ...] -> [rows, encoder.dim].
         action_space: must be Discrete: the divergence is between categorical distributions.
+
+    Attributes:
+        in_reward: False where the learner uses `policy_terms` instead.
     """
+
+    in_reward = True
 
     def __init__(self, encoder: nn.Module, action_space: gym.Space[Any]) -> None:
         super().__init__()
@@ -38,17 +45,28 @@ class PolicyDivergence(Bonus):
 
     @torch.no_grad()
     def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:
+        if not self.in_reward:
+            return torch.zeros(unroll.done.shape, device=unroll.done.device)
         return unroll.masked(self._divergence(features, unroll))  # [T, B]
+
+    @torch.no_grad()
+    def policy_terms(self, features: Features, unroll: Unroll) -> tuple[Tensor, Tensor]:
+        policy, adversary = self._log_probabilities(features, unroll)
+        surprise = (policy - adversary).gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
+        return surprise, self._divergence(features, unroll)
 
     def loss(self, features: Features, unroll: Unroll) -> dict[str, Tensor]:
         return {"adversary": self._divergence(features, unroll).mean()}
 
     def _divergence(self, features: Features, unroll: Unroll) -> Tensor:
+        policy, adversary = self._log_probabilities(features, unroll)
+        return F.kl_div(adversary, policy, log_target=True, reduction="none").sum(dim=-1)  # [T, B]
+
+    def _log_probabilities(self, features: Features, unroll: Unroll) -> tuple[Tensor, Tensor]:
+        """Of the policy that acted and of its adversary, each [T, B, A]."""
         if unroll.policy_logits is None:
             raise ValueError(
                 "AGAC compares the acting policy with its adversary, but the unroll has no policy_logits; "
                 "record them while acting (our learners and EncoderUpdateCallback do)"
             )
-        policy = F.log_softmax(unroll.policy_logits.detach(), dim=-1)  # [T, B, A]
-        adversary = F.log_softmax(features.current, dim=-1)  # [T, B, A]
-        return F.kl_div(adversary, policy, log_target=True, reduction="none").sum(dim=-1)
+        return F.log_softmax(unroll.policy_logits.detach(), dim=-1), F.log_softmax(features.current, dim=-1)

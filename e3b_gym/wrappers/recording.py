@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e3b_gym.unroll import Tree, Unroll, tree_leaves, tree_map
+from e3b_gym.unroll import Tree, Unroll, kept_as, tree_leaves, tree_map
 
 
 class Recorder:
@@ -53,7 +53,7 @@ class Recorder:
     def start(self, obs: Tree) -> None:
         """All environments were reset to `obs` (tree of arrays [N, ...]), wherever they were before."""
         if self._ring is None:
-            self._ring = tree_map(lambda leaf: np.empty((self.capacity + 1, *leaf.shape), _kept_as(leaf.dtype)), obs)
+            self._ring = tree_map(lambda leaf: np.empty((self.capacity + 1, *leaf.shape), kept_as(leaf.dtype)), obs)
         if self._steps:
             # The last step's arrival is overwritten here, so it becomes an end that nobody saw.
             last = self._steps.pop()
@@ -82,7 +82,7 @@ class Recorder:
             known[envs] = True
             last = tree_map(lambda *leaves: np.stack(leaves), *(terminals[env] for env in envs))
             require_finite(last, "the last observation of an episode", envs)
-            last = tree_map(lambda leaf: torch.from_numpy(leaf.astype(_kept_as(leaf.dtype))), last)
+            last = tree_map(lambda leaf: torch.from_numpy(leaf.astype(kept_as(leaf.dtype))), last)
         step = Unroll(
             obs=self._advance(obs),  # [2, N, ...]
             action=torch.from_numpy(action[None]),
@@ -145,11 +145,6 @@ class Recorder:
             new.start(tree_map(lambda leaf: leaf[self._row], self._ring))
             new._starts = self._starts
         return new
-
-
-def _kept_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """torch has few operations on wide unsigned integers."""
-    return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize > 1 else dtype
 
 
 def require_finite(tree: Tree, name: str = "the observation", envs: list[int] | None = None) -> None:

@@ -1,0 +1,123 @@
+"""An actor: a batch of environments and a copy of the policy that fills rollouts.
+
+The weights change between rollouts only, so an unroll never mixes two versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+
+from agents.impala.config import Config
+from agents.impala.networks import networks_for
+from agents.impala.policy import Policy
+from agents.impala.rollout import NO_SUCCESS_KNOWN, Rollout
+from e3b_gym.envs import make_vec
+from e3b_gym.unroll import Tree, tree_leaves, tree_map
+
+
+def make_envs(config: Config, num_envs: int, seed: int) -> VectorEnv[Any, Any, Any]:
+    """The run's environments, made for its network."""
+    options = {**networks_for(config).env_options, **config.env_options}
+    if config.env.startswith("MiniHack-"):
+        options.setdefault("copy", False)  # the rollout is the copy
+    return make_vec(config.env, num_envs, seed=seed, **options)
+
+
+def world_seed(config: Config, actor: int, restarts: int) -> int:
+    """Where an actor's worlds begin; one that starts again meets new ones, and no two actors share any."""
+    sequence = np.random.SeedSequence([config.seed, actor, restarts])
+    return int(sequence.generate_state(1)[0])
+
+
+class Actor:
+    """Steps `config.num_envs` environments with its copy of the policy.
+
+    Args:
+        config: the run.
+        number: which actor this is; its environments are slots number * num_envs and on.
+        restarts: how often it was started before, in this run or in an earlier part of it.
+    """
+
+    def __init__(self, config: Config, number: int = 0, restarts: int = 0) -> None:
+        self.number = number
+        self.envs = make_envs(config, config.num_envs, seed := world_seed(config, number, restarts))
+        spaces = self.envs.single_observation_space, self.envs.single_action_space
+        self.policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
+        self.policy.remember_rows()
+        self.version = -1
+        self._generator = torch.Generator().manual_seed(seed)
+        self._obs: Tree = None
+        self._starts = np.ones(config.num_envs, np.bool_)
+        self._state = self.policy.initial_state(config.num_envs)
+        self._return = np.zeros(config.num_envs, np.float32)
+        self._length = np.zeros(config.num_envs, np.int64)
+
+    def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
+        """Takes over the learner's weights."""
+        self.policy.load_state_dict(weights)
+        self.policy.weights_changed()
+        self.version = version
+
+    @torch.no_grad()
+    def fill(self, rollout: Rollout) -> None:
+        """Acts for one unroll."""
+        if self._obs is None:
+            self._obs, _ = self.envs.reset()
+        rollout.header[:] = self.number, self.version
+        rollout.starts[:] = self._starts
+        rollout.state[0], rollout.state[1] = self._state[0].numpy(), self._state[1].numpy()
+        rollout.terminal_known[:] = False
+        _write(rollout.obs, 0, self._obs)
+        known = 0
+        for t in range(rollout.steps):
+            action = self._act(rollout, t)
+            obs, reward, terminated, truncated, infos = self.envs.step(action)
+            done = terminated | truncated
+            rollout.action[t], rollout.reward[t], rollout.done[t] = action, reward, done
+            self._count(rollout, t, done, infos)
+            if done.any():
+                known = self._keep_terminals(rollout, t, done, infos, known)
+            self._starts = done
+            _write(rollout.obs, t + 1, obs)
+        self._obs = tree_map(lambda leaf: leaf[-1].copy(), rollout.obs)  # the rollout will be written to by others
+
+    def _act(self, rollout: Rollout, t: int) -> Any:
+        obs = tree_map(lambda leaf: torch.from_numpy(leaf[t : t + 1]), rollout.obs)
+        out = self.policy(obs, torch.from_numpy(self._starts)[None], self._state)
+        self._state = out.state
+        logits = out.logits[0]
+        rollout.logits[t] = logits.numpy()
+        return torch.multinomial(logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()
+
+    def _count(self, rollout: Rollout, t: int, done: Any, infos: dict[str, Any]) -> None:
+        self._return += rollout.reward[t]
+        self._length += 1
+        rollout.episode_return[t], rollout.episode_length[t] = self._return, self._length
+        told = infos.get("final_info", {})
+        if "is_success" in told:
+            rollout.success[t] = np.where(done & told.get("_is_success", done), told["is_success"], NO_SUCCESS_KNOWN)
+        else:
+            rollout.success[t] = NO_SUCCESS_KNOWN
+        self._return[done], self._length[done] = 0.0, 0
+
+    @staticmethod
+    def _keep_terminals(rollout: Rollout, t: int, done: Any, infos: dict[str, Any], known: int) -> int:
+        """Puts the last observations that are real behind the first `known`; returns how many there are now."""
+        seen = done & infos.get("final_info", {}).get("final_observation_valid", True)
+        rollout.terminal_known[t] = seen
+        for env in np.flatnonzero(seen):
+            _write(rollout.terminal_obs, known, infos["final_obs"][env])
+            known += 1
+        return known
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def _write(tree: Tree, row: int, values: Tree) -> None:
+    for leaf, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
+        leaf[row] = value

@@ -1,0 +1,124 @@
+"""Config: every number of a training run, with its default and its check.
+
+The defaults are the paper's (Henaff et al. 2022, Tables 2 and 3, and the authors' code where the paper is silent);
+`experiments/presets` holds what differs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Config:
+    """One IMPALA run.
+
+    Attributes:
+        env: an id of `e3b_gym.envs`, or any other id that Gymnasium knows.
+        env_options: options of the environment (docs/environments.md).
+        method: a name of `e3b_gym.METHODS`.
+        bonus: options of the method and of RewardMixer (beta, ridge, clip, ...), over those of `bonus_preset`.
+        bonus_preset: "default", "paper" or "authors" (`e3b_gym.presets`).
+        net: "paper" or "fast" networks for MiniHack and VizDoom; other suites have one generic network for both.
+        lstm: units of the policy's LSTM; None for the network's own.
+        dim: size of the generic encoder's embedding.
+        seed: of weights, actions and worlds.
+        steps: environment steps in all.
+
+        engine: "process" (actors in processes of their own) or "inline" (all in one, deterministic).
+        actors: how many processes act.
+        num_envs: environments per actor.
+        unroll: steps per unroll, T.
+        batch: environments (columns) per update; None for all of an actor's.
+        threads: of the learner.
+
+        learning_rate, rms_alpha, rms_eps: RMSprop of the policy.
+        max_grad_norm: gradients of the policy are clipped to this norm.
+        discount: gamma.
+        entropy: weight of the entropy bonus.
+        baseline: weight of the value loss, half the squared error.
+        rho_bar, c_bar: where V-trace cuts its importance weights.
+        value_heads: 1 puts the bonus into the reward; 2 gives it a value function and V-trace targets of its own.
+        intrinsic_discount: gamma of the second head; None for `discount`.
+
+        encoder_learning_rate: of the encoder's Adam.
+        encoder_max_grad_norm: its gradients are clipped to this norm.
+        agac_coef: weight of AGAC's terms in advantage and value target.
+    """
+
+    env: str
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+    method: str = "e3b"
+    bonus: Mapping[str, Any] = field(default_factory=dict)
+    bonus_preset: str = "paper"
+    net: Literal["paper", "fast"] = "paper"
+    lstm: int | None = None
+    dim: int = 256
+    seed: int = 0
+    steps: int = 50_000_000
+
+    engine: Literal["inline", "process"] = "process"
+    actors: int = 1
+    num_envs: int = 32
+    unroll: int = 80
+    batch: int | None = 8
+    threads: int = 1
+
+    learning_rate: float = 1e-4
+    rms_alpha: float = 0.99
+    rms_eps: float = 1e-5
+    max_grad_norm: float = 40.0
+    discount: float = 0.99
+    entropy: float = 0.005
+    baseline: float = 0.5
+    rho_bar: float = 1.0
+    c_bar: float = 1.0
+    value_heads: Literal[1, 2] = 1
+    intrinsic_discount: float | None = None
+
+    encoder_learning_rate: float = 1e-4
+    encoder_max_grad_norm: float = 40.0
+    agac_coef: float = 4e-4
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "rms_eps", "max_grad_norm", "encoder_learning_rate", "encoder_max_grad_norm"):
+            self._require(name, getattr(self, name) > 0, "a positive number")
+        for name in ("entropy", "baseline", "agac_coef"):
+            self._require(name, getattr(self, name) >= 0, "0 or more")
+        for name in ("rho_bar", "c_bar"):
+            self._require(name, getattr(self, name) > 0, "a positive number")
+        for name in ("steps", "actors", "num_envs", "unroll", "threads", "dim"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        self._require("rms_alpha", 0 <= self.rms_alpha < 1, "in [0, 1)")
+        self._require("discount", 0 <= self.discount <= 1, "in [0, 1]")
+        self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")
+        self._require("engine", self.engine in ("inline", "process"), "'inline' or 'process'")
+        self._require("value_heads", self.value_heads in (1, 2), "1 or 2")
+        if self.intrinsic_discount is not None:
+            self._require("intrinsic_discount", 0 <= self.intrinsic_discount <= 1, "in [0, 1], or None")
+        if self.lstm is not None:
+            self._require("lstm", self.lstm >= 1, "at least 1, or None for the network's own")
+        if self.batch is not None and (self.batch < 1 or self.num_envs % self.batch):
+            raise ValueError(
+                f"batch must divide num_envs ({self.num_envs}), so that every unroll is used once; got {self.batch}"
+            )
+        if self.engine == "inline" and self.actors != 1:
+            raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise num_envs instead")
+
+    def _require(self, name: str, holds: bool, what: str) -> None:
+        value = getattr(self, name)
+        if not holds or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"{name} must be {what}; got {value!r}")
+
+    @property
+    def columns(self) -> int:
+        """Environments per update."""
+        return self.batch or self.num_envs
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for YAML and checkpoints."""
+        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in dataclasses.asdict(self).items()}

@@ -1,0 +1,51 @@
+"""Engines: where the actors of a run live, behind one interface.
+
+    engine.publish(policy, version)      the actors take these weights at their next unroll
+    with engine.rollout() as rollout:    the next finished unroll; its arrays are the caller's until the block ends
+        learner.learn(rollout)
+
+Actors may be elsewhere and may vanish. Whoever restarts one drops its unfinished unroll; the next one it delivers
+opens new episodes in all its slots, so the learner's memories need no repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import gymnasium as gym
+
+from agents.impala.config import Config
+from agents.impala.policy import Policy
+from agents.impala.rollout import Rollout
+
+
+class Engine(Protocol):
+    """What a training loop needs of an engine."""
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        """Observation and action space of one environment."""
+
+    def publish(self, policy: Policy, version: int) -> None:
+        """Hands the policy's weights to the actors; must be called before the first rollout."""
+
+    def rollout(self) -> AbstractContextManager[Rollout]:
+        """The next finished unroll, in the order in which each actor finished its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run must know: how often each actor was started."""
+
+    def close(self) -> None: ...
+
+
+def make_engine(config: Config, state: Mapping[str, Any] | None = None) -> Engine:
+    """The engine of a run; `state` is that of the run which it continues."""
+    if config.engine == "inline":
+        from agents.impala.engines.inline import InlineEngine
+
+        return InlineEngine(config, state)
+    from agents.impala.engines.process import ProcessEngine
+
+    return ProcessEngine(config, state)

@@ -1,0 +1,48 @@
+"""One process does everything, in turn: the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+
+from agents.impala.actor import Actor
+from agents.impala.config import Config
+from agents.impala.policy import Policy
+from agents.impala.rollout import Rollout
+
+
+class InlineEngine:
+    """One actor in this process."""
+
+    def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
+        self._starts = 0 if state is None else int(state["starts"])
+        self._actor = Actor(config, 0, self._starts)
+        policy = self._actor.policy
+        self._rollout = Rollout.allocate(
+            self._actor.envs.single_observation_space,
+            policy.num_actions,
+            config.unroll,
+            config.num_envs,
+            (policy.lstm.num_layers, policy.lstm.hidden_size),
+        )
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self._actor.envs.single_observation_space, self._actor.envs.single_action_space
+
+    def publish(self, policy: Policy, version: int) -> None:
+        self._actor.load(policy.state_dict(), version)
+
+    @contextmanager
+    def rollout(self) -> Iterator[Rollout]:
+        self._actor.fill(self._rollout)
+        yield self._rollout
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"starts": self._starts + 1}
+
+    def close(self) -> None:
+        self._actor.close()

@@ -1,0 +1,82 @@
+"""The policy: trunk -> LSTM -> logits and values.
+
+The value function has one output, or two where the bonus has a value of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from agents.impala.lstm import ResetLSTM
+from agents.impala.networks import Networks
+from e3b_gym.unroll import Tree, tree_leaves, tree_map
+
+State = tuple[Tensor, Tensor]  # h and c, each [layers, B, H]
+
+
+class Output(NamedTuple):
+    """logits [T, B, A], values [T, B, heads], and the LSTM's state after the last row."""
+
+    logits: Tensor
+    values: Tensor
+    state: State
+
+
+class Policy(nn.Module):
+    """A recurrent actor-critic for discrete actions.
+
+    Args:
+        networks: what to build.
+        observation_space, action_space: of one environment.
+        value_heads: how many value functions.
+    """
+
+    def __init__(
+        self,
+        networks: Networks,
+        observation_space: gym.Space[object],
+        action_space: gym.Space[object],
+        value_heads: int = 1,
+    ) -> None:
+        super().__init__()
+        if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
+            raise ValueError(
+                f"IMPALA acts in Discrete action spaces that count from 0; got {action_space}. Use PPO for others"
+            )
+        self.trunk = networks.trunk(observation_space)
+        self.dim = int(self.trunk.dim)  # type: ignore[arg-type]
+        self.lstm = ResetLSTM(self.dim, networks.lstm, networks.lstm_layers)
+        self.heads = nn.Linear(networks.lstm, int(action_space.n) + value_heads)
+        self.num_actions = int(action_space.n)
+
+    def forward(self, obs: Tree, starts: Tensor, state: State) -> Output:
+        """Over an unroll: obs tree of [T, B, ...], starts [T, B] bool, the LSTM's state before row 0."""
+        shape = tree_leaves(obs)[0].shape[:2]
+        features = self.encode(tree_map(lambda leaf: leaf.flatten(0, 1), obs)).unflatten(0, shape)  # [T, B, dim]
+        hidden, state = self.lstm(features, starts, state)  # [T, B, H]
+        logits, values = self.heads(hidden).split([self.num_actions, self.heads.out_features - self.num_actions], -1)
+        return Output(logits, values, state)
+
+    def encode(self, obs: Tree) -> Tensor:
+        """The features below the LSTM: tree of [rows, ...] -> [rows, dim]. The paper's "policy encoder"."""
+        return self.trunk(obs)  # type: ignore[no-any-return]
+
+    def initial_state(self, batch: int) -> State:
+        zeros = torch.zeros(self.lstm.num_layers, batch, self.lstm.hidden_size)
+        return zeros, zeros.clone()
+
+    def remember_rows(self) -> None:
+        """Lets the trunk keep what it computes while acting, until `weights_changed`."""
+        for part in self.trunk.modules():
+            if hasattr(part, "memoise"):
+                part.memoise = True  # type: ignore[assignment]
+
+    def weights_changed(self) -> None:
+        """To be called after the weights of an acting policy were replaced."""
+        for part in self.trunk.modules():
+            if callable(clear := getattr(part, "clear_memo", None)):
+                clear()
