@@ -6,7 +6,6 @@ python -m experiments.minigrid table
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -14,9 +13,9 @@ from torch import nn
 from e3b_gym.wrappers.sb3_extractor import ENCODER_POLICY
 from experiments import study
 from experiments.study import Run
-from experiments.table import Study
+from experiments.table import Study, World
 
-TASK = "MiniGrid-MultiRoom-N4-S5-v1"
+WORLDS = {"MultiRoom": World("MiniGrid-MultiRoom-N4-S5-v1", 600_000)}
 PPO_SETTINGS: dict[str, Any] = {
     **study.PPO_SETTINGS,
     "batch_size": 512,
@@ -24,11 +23,11 @@ PPO_SETTINGS: dict[str, Any] = {
 }
 
 
-def make_run(method: str, world: Mapping[str, Any], seed: int, steps: int) -> Run:
-    return Run(method, TASK, seed, steps, world=world, ppo=PPO_SETTINGS, num_envs=32, policy="MultiInputPolicy")
+def make_run(method: str, world: World, seed: int) -> Run:
+    return Run(method, world.env, seed, world.steps, ppo=PPO_SETTINGS, num_envs=32, policy="MultiInputPolicy")
 
 
-STUDY = Study("minigrid", {"MultiRoom": {}}, ("e3b", "none"), steps=600_000, seeds=3, make_run=make_run)
+STUDY = Study("minigrid", WORLDS, ("e3b", "none"), seeds=3, make_run=make_run)
 
 
 def main() -> None:

@@ -30,29 +30,39 @@ COLUMNS = [field.name for field in dataclasses.fields(Point)]
 
 
 @dataclasses.dataclass(frozen=True)
+class World:
+    """Where methods are compared: an id of `e3b_gym.envs`, the budget of every run there, and the world's options."""
+
+    env: str
+    steps: int
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.env}, {self.steps / 1e6:g}M steps"
+
+
+@dataclasses.dataclass(frozen=True)
 class Study:
     """What is compared.
 
     Attributes:
         name: the module that runs it, and its folder under results/.
-        worlds: options of the environment, by the name of the world.
+        worlds: by name.
         methods: names of `e3b_gym.METHODS`, in the order of the report.
-        steps: the budget of every run.
         seeds: how many.
-        make_run: (method, options of the world, seed, steps) -> Run; the methods share every other setting.
+        make_run: (method, world, seed) -> Run; the methods share every other setting.
     """
 
     name: str
-    worlds: Mapping[str, Mapping[str, Any]]
+    worlds: Mapping[str, World]
     methods: tuple[str, ...]
-    steps: int
     seeds: int
-    make_run: Callable[[str, Mapping[str, Any], int, int], Run]
+    make_run: Callable[[str, World, int], Run]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.set_defaults(function=self.train)
         parser.add_argument("--out", default=f"results/{self.name}", help="folder of the runs and the report")
-        parser.add_argument("--steps", type=int, default=self.steps, help="environment steps of every run")
+        parser.add_argument("--steps", type=int, help="environment steps of every run, in place of the world's own")
         parser.add_argument("--seeds", type=int, default=self.seeds)
         parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
         parser.add_argument("--worlds", nargs="+", default=list(self.worlds), choices=list(self.worlds))
@@ -68,7 +78,9 @@ class Study:
             for method in arguments.methods
         ]
         missing = [key for key in keys if not _file(out, *key).exists()]
-        runs = [self.make_run(method, self.worlds[world], seed, arguments.steps) for world, method, seed in missing]
+        runs = [self.make_run(method, self.worlds[world], seed) for world, method, seed in missing]
+        if arguments.steps is not None:
+            runs = [dataclasses.replace(run, steps=arguments.steps) for run in runs]
         print(f"{len(keys) - len(missing)} of {len(keys)} runs are in {out}; training {len(missing)}", flush=True)
         curves: list[list[Point]] = [[] for _ in runs]
         for number, point in run_all(runs, arguments.workers):
@@ -88,16 +100,17 @@ class Study:
         panels: dict[str, dict[str, list[list[Point]]]] = {}
         for record in sorted(records, key=lambda record: order[record["world"], record["run"]["method"]]):
             curve = [Point(**dict(zip(record["columns"], values, strict=True))) for values in record["curve"]]
-            panels.setdefault(record["world"], {}).setdefault(LABELS[record["run"]["method"]], []).append(curve)
+            title = f"{record['world']}: {World(record['run']['env'], record['run']['steps'])}"
+            panels.setdefault(title, {}).setdefault(LABELS[record["run"]["method"]], []).append(curve)
         plot_panels(panels, out / "curves.png")
         (out / "README.md").write_text(self._text(records, markdown_table(panels)))
 
     def _text(self, records: list[dict[str, Any]], table: str) -> str:
-        source, run = records[0]["provenance"], records[0]["run"]
+        source = records[0]["provenance"]
         commits = ", ".join(sorted({record["provenance"]["commit"] for record in records}))
         packages = ", ".join(f"{name} {number}" for name, number in source["packages"].items())
         return (
-            f"# {run['env']}: success after {run['steps'] / 1e6:g}M steps\n\n"
+            f"# {self.name}: success by method and world\n\n"
             f"Share of the last {EPISODES} training episodes that reached the goal, at the end of the budget: mean "
             f"over n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
             f"{table}\n\n![curves](curves.png)\n\n"

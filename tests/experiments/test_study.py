@@ -44,7 +44,7 @@ def test_a_run_that_fails_says_why():
 
 
 def test_a_table_trains_what_is_missing_and_reports_from_the_files(tmp_path, capsys):
-    study = Study("rooms", WORLDS, ("e3b", "none"), steps=256, seeds=2, make_run=lambda m, w, s, n: tiny(m, w, s, n))
+    study = Study("rooms", WORLDS, ("e3b", "none"), seeds=2, make_run=lambda m, w, s: tiny(m, w.options, s))
     parser = argparse.ArgumentParser()
     study.add_arguments(parser)
     arguments = parser.parse_args(["--out", str(tmp_path), "--worlds", "clock"])
@@ -65,9 +65,10 @@ def test_a_table_trains_what_is_missing_and_reports_from_the_files(tmp_path, cap
 
 def test_a_killed_study_leaves_no_process_behind(tmp_path):
     code = (
-        "from experiments.rooms import WORLDS, make_run\nfrom experiments.study import run_all\n"
+        "from experiments.rooms import make_run\nfrom experiments.study import run_all\n"
+        "from experiments.table import World\n"
         "if __name__ == '__main__':\n"
-        "    for number, point in run_all([make_run('none', WORLDS['clock'], 0, 10**9)]):\n"
+        "    for number, point in run_all([make_run('none', World('Rooms-K3-v0', 10**9), 0)]):\n"
         "        print(point, flush=True)\n"
     )
     root = Path(__file__).parents[2]
@@ -75,8 +76,9 @@ def test_a_killed_study_leaves_no_process_behind(tmp_path):
     script.write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(root)}
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, env=environment)
-    parent.stdout.readline()  # the first point: it trains
+    assert b"Point" in parent.stdout.readline()  # it trains
     children = psutil.Process(parent.pid).children(recursive=True)
+    assert children
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
@@ -109,5 +111,5 @@ def test_the_sparkline_has_one_cell_per_share_of_the_budget():
 
 
 def test_the_methods_of_the_study_share_everything_but_the_bonus():
-    one, two = (make_run(method, WORLDS["clock"], 3, 10) for method in ("e3b", "none"))
+    one, two = (make_run(method, WORLDS["clock"], 3) for method in ("e3b", "none"))
     assert (one.ppo, one.world, one.seed, one.num_envs) == (two.ppo, two.world, two.seed, two.num_envs)
