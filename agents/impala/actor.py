@@ -64,7 +64,7 @@ class Actor:
 
     @torch.no_grad()
     def fill(self, rollout: Rollout) -> None:
-        """Acts for one unroll."""
+        """Acts for one unroll, from where the last one ended."""
         if self._obs is None:
             self._obs, _ = self.envs.reset()
         rollout.header[:] = self.number, self.version
@@ -91,7 +91,9 @@ class Actor:
         self._state = out.state
         logits = out.logits[0]
         rollout.logits[t] = logits.numpy()
-        return torch.multinomial(logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()
+        noise = torch.empty_like(logits).exponential_(generator=self._generator)
+        # Draws from p like torch.multinomial, but lets NaN through to the learner, which names its cause.
+        return (logits.softmax(-1) / noise).argmax(-1).numpy()
 
     def _count(self, rollout: Rollout, t: int, done: Any, infos: dict[str, Any]) -> None:
         self._return += rollout.reward[t]

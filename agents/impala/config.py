@@ -92,7 +92,8 @@ class Config:
         for name in ("rho_bar", "c_bar"):
             self._require(name, getattr(self, name) > 0, "a positive number")
         for name in ("steps", "actors", "num_envs", "unroll", "threads", "dim"):
-            self._require(name, getattr(self, name) >= 1, "at least 1")
+            value = getattr(self, name)
+            self._require(name, isinstance(value, int) and value >= 1, "a whole number of at least 1")
         self._require("rms_alpha", 0 <= self.rms_alpha < 1, "in [0, 1)")
         self._require("discount", 0 <= self.discount <= 1, "in [0, 1]")
         self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")
@@ -102,6 +103,8 @@ class Config:
             self._require("intrinsic_discount", 0 <= self.intrinsic_discount <= 1, "in [0, 1], or None")
         if self.lstm is not None:
             self._require("lstm", self.lstm >= 1, "at least 1, or None for the network's own")
+        if taken := sorted({"dim", "encoder", "seed"} & set(self.bonus)):
+            raise ValueError(f"bonus cannot hold {', '.join(taken)}; set the run's own dim, net and seed")
         if self.batch is not None and (self.batch < 1 or self.num_envs % self.batch):
             raise ValueError(
                 f"batch must divide num_envs ({self.num_envs}), so that every unroll is used once; got {self.batch}"

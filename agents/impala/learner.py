@@ -5,7 +5,8 @@
     policy loss  = sum_t [ -advantage_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
 
 summed over time and averaged over environments, as IMPALA and the authors do. AGAC adds its adversary's terms to the
-advantage and to the value target.
+advantage and to the value target. A time limit ends an episode like any other end, its value is not bootstrapped; the
+authors do so, too.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
 from agents.impala.policy import Policy, State
+from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
 from agents.impala.vtrace import vtrace
 from e3b_gym.bonuses import PolicyDivergence, make_bonus
@@ -37,7 +39,11 @@ DIAGNOSE_EVERY = 32
 
 
 class DivergedError(RuntimeError):
-    """A loss, a gradient or a reward is not a number; the weights are as they were before."""
+    """A loss, a gradient, a bonus or a reward is not a number.
+
+    Weights and optimisers are as they were before the update that failed; the bonus's memory holds no bad numbers, but
+    may have seen the unroll.
+    """
 
 
 class Learner:
@@ -51,20 +57,19 @@ class Learner:
     def __init__(self, config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.config = config
         networks, slots = networks_for(config), config.actors * config.num_envs
+        recipe = Recipe.of(config.method, config.bonus_preset, **config.bonus)
+        options = {name: value for name, value in recipe.options.items() if name != "dim"} | {"encoder": networks.phi}
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
+            torch.manual_seed(config.seed)  # one stream for both, so that policy and encoder start with other weights
             self.policy = Policy(networks, observation_space, action_space, config.value_heads)
-        recipe = Recipe.of(config.method, config.bonus_preset, config.seed, **config.bonus)
-        options = {**recipe.options, "encoder": networks.phi}
-        options.pop("dim", None)
-        self.bonus = make_bonus(config.method, observation_space, action_space, slots, seed=config.seed, **options)
+            self.bonus = make_bonus(config.method, observation_space, action_space, slots, **options)
         self.bonus.bind_policy(self.policy)
         for part in self.bonus.modules():
             if isinstance(part, PolicyDivergence):
                 part.in_reward = False  # it comes in through the advantage and the value target
         self.mixer = RewardMixer(**recipe.mixer)
         self.memory = self.bonus.new_memory(slots)
-        self.policy_optimizer = torch.optim.RMSprop(
+        self.policy_optimizer = RMSprop(
             self.policy.parameters(), lr=config.learning_rate, alpha=config.rms_alpha, eps=config.rms_eps
         )
         weights = [weight for weight in self.bonus.parameters() if weight.requires_grad]
@@ -79,80 +84,87 @@ class Learner:
     def learn(self, rollout: Rollout) -> list[Stats]:
         """Updates on all columns of a rollout, `config.columns` at a time; returns what is worth a curve of each."""
         unroll, (h, c), reward = rollout.unroll(), rollout.lstm_state(), torch.from_numpy(rollout.reward)
+        lag = {"policy_lag": float(self.version - rollout.version)}
         stats = []
-        for columns in torch.arange(rollout.num_envs).split(self.config.columns):
-            everything = len(columns) == rollout.num_envs
-            part = unroll if everything else unroll.columns(columns)
-            state = (h[:, columns], c[:, columns])
-            stats.append(self._update(part, state, reward[:, columns]))
+        for start in range(0, rollout.num_envs, self.config.columns):
+            columns = torch.arange(start, start + self.config.columns)
+            part = unroll if len(columns) == rollout.num_envs else unroll.columns(columns)
+            stats.append(self._update(part, (h[:, columns], c[:, columns]), reward[:, columns]) | lag)
         self.version += 1
         self.frames += rollout.steps * rollout.num_envs
         return stats
 
     def _update(self, unroll: Unroll, state: State, reward: Tensor) -> Stats:
+        _require_finite("reward", reward)
         with self._timed("embed"), torch.set_grad_enabled(self.encoder_optimizer is not None):
             features = self.bonus.embed(unroll)
-        with self._timed("score"), torch.no_grad():
-            bonus = self.bonus.score(features, unroll, self.memory)  # [T, B]
-            _require_finite("bonus", bonus)
-            _require_finite("reward", reward)
-            self.mixer.update(bonus[unroll.valid])
+        with self._timed("score"):
+            bonus = self._score(features, unroll)  # [T, B]
             terms = self.bonus.policy_terms(features, unroll)
         stats: Stats = {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
         with self._timed("encoder"):
-            stats |= self._train_encoder(features, unroll)
+            stats |= self._encoder_gradients(features, unroll)
         with self._timed("policy"):
-            stats |= self._train_policy(unroll, state, reward, bonus, terms)
+            stats |= self._policy_gradients(unroll, state, reward, bonus, terms)
+        with self._timed("optimisers"):  # both only now, when every term is known to be a number
+            self.policy_optimizer.step()
+            if self.encoder_optimizer is not None:
+                self.encoder_optimizer.step()
         self._updates += 1
         return stats
 
-    def _train_encoder(self, features: Any, unroll: Unroll) -> Stats:
+    @torch.no_grad()
+    def _score(self, features: Any, unroll: Unroll) -> Tensor:
+        try:
+            bonus = self.bonus.score(features, unroll, self.memory)  # [T, B]
+        except ValueError as error:  # a memory refuses embeddings that are not numbers
+            raise DivergedError(f"the bonus cannot be computed, so training stops: {error}") from error
+        _require_finite("bonus", bonus)
+        self.mixer.update(bonus[unroll.valid])
+        return bonus
+
+    def _encoder_gradients(self, features: Any, unroll: Unroll) -> Stats:
         if self.encoder_optimizer is None:
             return {}
-        losses = self.bonus.loss(features, unroll)
-        stats = self._step(self.encoder_optimizer, losses, self.config.encoder_max_grad_norm, "encoder_grad_norm")
-        if self._updates % DIAGNOSE_EVERY == 0:
-            stats |= self.bonus.diagnostics(features, unroll)
-        return stats
+        losses, limit = self.bonus.loss(features, unroll), self.config.encoder_max_grad_norm
+        diagnosed = self._updates % DIAGNOSE_EVERY == 0
+        stats = self.bonus.diagnostics(features, unroll) if diagnosed else {}
+        return stats | _backward(self.encoder_optimizer, losses, limit, "encoder_grad_norm")
 
-    def _train_policy(
+    def _policy_gradients(
         self, unroll: Unroll, state: State, reward: Tensor, bonus: Tensor, terms: tuple[Tensor, Tensor] | None
     ) -> Stats:
         config = self.config
         starts = torch.cat([unroll.starts[None], unroll.done])  # [T+1, B]
         out = self.policy(unroll.obs, starts, state)
-        logits, values = out.logits[:-1], out.values  # [T, B, A], [T+1, B, heads]
-        log_pi = F.log_softmax(logits, -1)
+        values = out.values  # [T+1, B, heads]
+        log_pi = F.log_softmax(out.logits[:-1], -1)  # [T, B, A]
+        log_mu = F.log_softmax(cast(Tensor, unroll.policy_logits), -1)
         chosen = log_pi.gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
-        behaviour = F.log_softmax(unroll.policy_logits, -1).gather(-1, unroll.action[..., None])[..., 0]
-        log_ratio = (chosen - behaviour).detach()
+        log_ratio = chosen.detach() - log_mu.gather(-1, unroll.action[..., None])[..., 0]
+        going_on = (~unroll.done).float()
         advantage, value_loss = torch.zeros_like(log_ratio), torch.zeros(())
         for head, (stream, gamma) in enumerate(self._streams(reward, bonus)):
-            value, last = values[:-1, :, head], values[-1, :, head].detach()
-            targets, head_advantage = vtrace(
-                log_ratio, gamma * (~unroll.done).float(), stream, value, last, config.rho_bar, config.c_bar
-            )
+            value, last = values[:-1, :, head], values[-1, :, head]
+            targets, gain = vtrace(log_ratio, gamma * going_on, stream, value, last, config.rho_bar, config.c_bar)
             if terms is not None and head == 0:
-                targets = targets + config.agac_coef * terms[1]
-            advantage = advantage + head_advantage
+                gain, targets = gain + config.agac_coef * terms[0], targets + config.agac_coef * terms[1]
+            advantage = advantage + gain
             value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
-        if terms is not None:
-            advantage = advantage + config.agac_coef * terms[0]
         entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
         losses = {
             "policy_gradient": -(advantage * chosen).sum(0).mean(),
             "value": config.baseline * value_loss,
             "entropy": -config.entropy * entropy.sum(0).mean(),
         }
-        stats = self._step(self.policy_optimizer, losses, config.max_grad_norm, "policy_grad_norm")
-        return stats | {
+        return _backward(self.policy_optimizer, losses, config.max_grad_norm, "policy_grad_norm") | {
             "policy_entropy": float(entropy.mean()),
             "value_mean": float(values.mean()),
             "importance_ratio": float(log_ratio.exp().mean()),
         }
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
-        """The rewards of each value head with their discounts."""
+        """The rewards of each value head with their discounts; with two heads a clip applies to each."""
         config, mixer = self.config, self.mixer
         if config.value_heads == 1:
             yield mixer(reward, bonus), config.discount
@@ -160,17 +172,6 @@ class Learner:
         yield mixer(reward, torch.zeros_like(bonus)), config.discount
         gamma = config.discount if config.intrinsic_discount is None else config.intrinsic_discount
         yield mixer(torch.zeros_like(reward), bonus), gamma
-
-    def _step(self, optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], limit: float, norm: str) -> Stats:
-        for name, loss in losses.items():
-            _require_finite(f"loss {name!r}", loss)
-        optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(losses.values())).sum().backward()
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        length = nn.utils.clip_grad_norm_(weights, limit, foreach=True)
-        _require_finite(f"gradient of {' + '.join(losses)}", length)
-        optimizer.step()
-        return {f"loss_{name}": float(loss) for name, loss in losses.items()} | {norm: float(length)}
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -200,6 +201,22 @@ class Learner:
         self.mixer.load_state_dict(state["mixer"])
         self.memory.load_state_dict(state["memory"])
         self.version, self.frames = state["version"], state["frames"]
+
+
+def _backward(optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], limit: float, norm: str) -> Stats:
+    """Leaves the gradients of the losses' sum, clipped to the length `limit`, with the optimiser's weights."""
+    for name, loss in losses.items():
+        _require_finite(f"loss {name!r}", loss)
+    optimizer.zero_grad(set_to_none=True)
+    torch.autograd.backward(list(losses.values()))
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    length = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]).norm()
+    _require_finite(f"gradient of {' + '.join(losses)}", length)
+    if length > limit:  # most need no clipping, and a pass over all gradients costs as much as a step
+        for gradient in gradients:
+            gradient *= limit / length
+    return {f"loss_{name}": float(loss) for name, loss in losses.items()} | {norm: float(length)}
 
 
 def _require_finite(name: str, values: Tensor) -> None:

@@ -56,7 +56,7 @@ class Policy(nn.Module):
     def forward(self, obs: Tree, starts: Tensor, state: State) -> Output:
         """Over an unroll: obs tree of [T, B, ...], starts [T, B] bool, the LSTM's state before row 0."""
         shape = tree_leaves(obs)[0].shape[:2]
-        features = self.encode(tree_map(lambda leaf: leaf.flatten(0, 1), obs)).unflatten(0, shape)  # [T, B, dim]
+        features = self.encode(tree_map(lambda leaf: leaf.flatten(0, 1), obs)).reshape(*shape, self.dim)  # [T, B, dim]
         hidden, state = self.lstm(features, starts, state)  # [T, B, H]
         logits, values = self.heads(hidden).split([self.num_actions, self.heads.out_features - self.num_actions], -1)
         return Output(logits, values, state)
