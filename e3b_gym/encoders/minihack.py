@@ -1,6 +1,6 @@
 """The observation networks of MiniHack, for the policy (before its LSTM) and for the bonus's encoder phi.
 
-x = [map, crop, stats, message];  phi = relu(W2 relu(W1 x + b1) + b2), behind it LayerNorm if asked for.
+phi = relu(W2 relu(W1 [map, crop, stats, message] + b1) + b2), behind it LayerNorm if asked for.
 
 | | `paper` (Henaff et al. 2022, appendix; Samvelyan et al. 2021) | `fast` (after the authors' later variant) |
 |---|---|---|
@@ -9,24 +9,41 @@ x = [map, crop, stats, message];  phi = relu(W2 relu(W1 x + b1) + b2), behind it
 | blstats | raw, 2 x 64 ReLU | symlog(x) = sign(x) log(1 + abs(x)), 2 x 64 ReLU |
 | message | 256 characters, 6 convolutions of 64 (kernels 7, 7, 3, 3, 3, 3), max-pool 3 after the 1st, 2nd, 6th, 2 x 128 ReLU | 128 characters, 3 convolutions of 32 (kernels 7, 7, 3), max-pool 3 after each, 64 ReLU |
 | hidden = dim | 1024 | 256 |
-| start | PyTorch's | He et al. 2015: variance is kept through the ReLUs, which phi needs to learn early |
+| start | PyTorch's | He et al. 2015: variance is kept through the ReLUs, so that phi learns early |
 
 Glyph embeddings (64) are shared by map and crop. Where the paper and the authors' code disagree, `paper` follows the
-paper: messages are embedded in 64 dimensions (the paper's "64 input feature maps"; the code has 32) and leave as 128
-features (the code 64). Map features are ordered (row, column, channel), so that a cell's features lie side by side.
+paper: characters are embedded in 64 dimensions (the paper's "64 input feature maps"; the code has 32), and messages
+leave as 128 features (the code: 64).
+
+W1 [map, crop, stats, message] is the sum of W1's blocks times the parts, so every trunk ends in its block. That makes a
+trunk a function of its own observation alone: with `accelerate`, repeated rows go through it once (`unique_rows`),
+maps and crops patch by patch (`patches`), and while acting results are remembered (`RowMemo`). Needs float32, the CPU
+and numba; anything else takes the plain modules.
 """  # noqa: E501 (a table row is one line)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from e3b_gym.encoders.generic import Encoder, seeded_init
 from e3b_gym.unroll import Tree
+
+try:
+    from e3b_gym.encoders.patches import embed_maps
+    from e3b_gym.encoders.sum_rows import sum_rows
+    from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
+except ImportError:  # no numba
+    CAN_ACCELERATE = False
+else:
+    CAN_ACCELERATE = True
 
 GLYPH_WIDTH = 64
 MAP_SHAPE = (21, 79)
@@ -114,67 +131,109 @@ def minihack_network(
 
 
 class MiniHackNetwork(Encoder):
-    """Observations [rows, ...] by key -> [rows, dim]; build it with `minihack_network`."""
+    """Observations [rows, ...] by key -> [rows, dim]; build it with `minihack_network`.
+
+    Attributes:
+        accelerate: Whether to take the fast path where it applies.
+        memoise: Set it on the copy that acts: without gradients, what the trunks give for a message, crop or map is
+            then remembered until the weights change. Call `clear_memo` after a change that PyTorch does not count
+            (through `.data`, or by another process in shared memory).
+    """
 
     def __init__(self, sizes: Sizes, num_glyphs: int, layer_norm: bool, accelerate: bool) -> None:
         super().__init__()
-        self.dim, self.accelerate = sizes.hidden, accelerate
+        self.dim, self.accelerate, self.memoise = sizes.hidden, accelerate, False
         self.glyphs = nn.Embedding(num_glyphs, GLYPH_WIDTH)
-        self.map = GlyphTrunk(MAP_SHAPE, sizes.filters) if sizes.full_map else None
-        self.crop = GlyphTrunk((sizes.crop_side, sizes.crop_side), sizes.filters)
-        self.stats = StatsTrunk(sizes.symlog_stats)
+        self.map = GlyphTrunk(MAP_SHAPE, sizes) if sizes.full_map else None
+        self.crop = GlyphTrunk((sizes.crop_side, sizes.crop_side), sizes)
+        self.stats = StatsTrunk(sizes)
         self.message = MessageTrunk(sizes)
-        trunks = [self.map, self.crop, self.stats, self.message]
-        self.widths = [0 if trunk is None else trunk.width for trunk in trunks]
-        self.fc1 = nn.Linear(sum(self.widths), sizes.hidden)
         self.fc2 = nn.Linear(sizes.hidden, sizes.hidden)
         self.norm = nn.LayerNorm(sizes.hidden) if layer_norm else nn.Identity()
         if sizes.keep_variance:
             _start_wide(self)
+        _start_as_one([trunk.block for trunk in (self.map, self.crop, self.stats, self.message) if trunk is not None])
+        self._memos = {key: RowMemo() for key in ("glyphs", "glyphs_crop", "message")} if CAN_ACCELERATE else {}
+        self._memo_version = -1
 
     def forward(self, obs: Tree) -> Tensor:
-        maps = [] if self.map is None else [self.map(self.glyphs(obs["glyphs"].int()))]
-        crop = self.crop(self.glyphs(obs["glyphs_crop"].int()))
-        features = torch.cat([*maps, crop, self.stats(obs["blstats"]), self.message(obs["message"])], 1)
-        return self.norm(torch.relu(self.fc2(torch.relu(self.fc1(features)))))  # type: ignore[no-any-return]
+        fast = self.accelerate and _can_accelerate(self.fc2.weight, *obs.values())
+        trunks: dict[str, Callable[[Tensor], Tensor]] = {"message": self.message}
+        for key, trunk in {"glyphs_crop": self.crop, "glyphs": self.map}.items():
+            if trunk is not None:
+                trunks[key] = partial(trunk, embedding=self.glyphs, accelerate=fast)
+        once = (self._remembered if self.memoise and not torch.is_grad_enabled() else _once) if fast else _plainly
+        x = self.stats(obs["blstats"])
+        for key, function in trunks.items():
+            x = x + once(key, function, obs[key])
+        return self.norm(torch.relu(self.fc2(torch.relu(x))))  # type: ignore[no-any-return]
+
+    def clear_memo(self) -> None:
+        """Forgets what was remembered under other weights."""
+        for memo in self._memos.values():
+            memo.forget()
+
+    def _remembered(self, key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        version = sum(parameter._version for parameter in self.parameters())
+        if version != self._memo_version:
+            self.clear_memo()
+            self._memo_version = version
+        return self._memos[key](function, rows)
+
+
+def _plainly(key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    return function(rows)
+
+
+def _once(key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """function(rows), each different row computed once."""
+    different, numbers = unique_rows(rows)
+    return sum_rows(function(different), numbers.unsqueeze(1))
+
+
+def _can_accelerate(weight: Tensor, *obs: Tensor) -> bool:
+    on_cpu = all(leaf.device.type == "cpu" for leaf in (weight, *obs))
+    return CAN_ACCELERATE and on_cpu and weight.dtype == torch.float32 and len(obs[0]) > 0
 
 
 class GlyphTrunk(nn.Module):
-    """Embedded glyphs [rows, height, width, 64] -> 3x3 convolutions -> [rows, height * width * filters]."""
+    """Glyphs [rows, height, width] -> embeddings -> 3x3 convolutions -> a block of the first layer, [rows, hidden]."""
 
-    def __init__(self, shape: tuple[int, int], filters: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, int], sizes: Sizes) -> None:
         super().__init__()
-        inputs = (GLYPH_WIDTH, *filters[:-1])
-        self.convolutions = nn.ModuleList(nn.Conv2d(i, o, 3, padding=1) for i, o in zip(inputs, filters, strict=True))
-        self.shape = shape
-        self.width = shape[0] * shape[1] * filters[-1]
+        inputs = (GLYPH_WIDTH, *sizes.filters[:-1])
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(i, o, 3, padding=1) for i, o in zip(inputs, sizes.filters, strict=True)
+        )
+        self.block = nn.Linear(shape[0] * shape[1] * sizes.filters[-1], sizes.hidden, bias=False)
 
-    def forward(self, symbols: Tensor) -> Tensor:
-        x = symbols.permute(0, 3, 1, 2)  # [rows, C, H, W]
+    def forward(self, glyphs: Tensor, embedding: nn.Embedding, accelerate: bool) -> Tensor:
+        if accelerate:
+            return embed_maps(glyphs, embedding.weight, self.convolutions, self.block.weight)  # type: ignore[arg-type]
+        x = embedding(glyphs.int()).permute(0, 3, 1, 2)  # [rows, C, H, W]
         for convolution in self.convolutions:
-            x = nn.functional.elu(convolution(x))
-        return x.permute(0, 2, 3, 1).flatten(1)  # [rows, H W C]
+            x = F.elu(convolution(x))
+        return self.block(x.permute(0, 3, 2, 1).flatten(1))  # type: ignore[no-any-return]  # [rows, W H C]
 
 
 class StatsTrunk(nn.Module):
-    """The bottom line's 27 numbers -> [rows, 64]."""
+    """The bottom line's 27 numbers -> 64 -> 64 -> a block of the first layer with its bias, [rows, hidden]."""
 
-    width = 64
-
-    def __init__(self, symlog: bool) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.symlog = symlog
+        self.symlog = sizes.symlog_stats
         self.layers = nn.Sequential(nn.Linear(27, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+        self.block = nn.Linear(64, sizes.hidden)
 
     def forward(self, stats: Tensor) -> Tensor:
-        x = stats.to(self.layers[0].weight.dtype)  # type: ignore[arg-type]
+        x = stats.to(self.block.weight.dtype)
         if self.symlog:
             x = x.abs().log1p().copysign(x)
-        return self.layers(x)  # type: ignore[no-any-return]
+        return self.block(self.layers(x))  # type: ignore[no-any-return]
 
 
 class MessageTrunk(nn.Module):
-    """The message's characters [rows, 256] -> [rows, width]."""
+    """The message's characters [rows, 256] -> 1-D convolutions -> a block of the first layer, [rows, hidden]."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -189,15 +248,25 @@ class MessageTrunk(nn.Module):
                 layers.append(nn.MaxPool1d(3))
                 length //= 3
         layers.append(nn.Flatten())
-        self.width = length * sizes.message_filters
+        width = length * sizes.message_filters
         for hidden in sizes.message_hidden:
-            layers += [nn.Linear(self.width, hidden), nn.ReLU()]
-            self.width = hidden
+            layers += [nn.Linear(width, hidden), nn.ReLU()]
+            width = hidden
         self.layers = nn.Sequential(*layers)
+        self.block = nn.Linear(width, sizes.hidden, bias=False)
 
     def forward(self, message: Tensor) -> Tensor:
         characters = self.embedding(message[:, : self.characters].int())  # [rows, L, C]
-        return self.layers(characters.transpose(1, 2))  # type: ignore[no-any-return]
+        return self.block(self.layers(characters.transpose(1, 2)))  # type: ignore[no-any-return]
+
+
+def _start_as_one(blocks: list[nn.Linear]) -> None:
+    """The spread of each block's weights and bias for the inputs of the whole layer, as one nn.Linear has it."""
+    inputs = sum(block.in_features for block in blocks)
+    with torch.no_grad():
+        for block in blocks:
+            for parameter in block.parameters():
+                parameter.mul_((block.in_features / inputs) ** 0.5)
 
 
 def _sizes(variant: str) -> Sizes:
@@ -210,7 +279,8 @@ def _start_wide(network: nn.Module) -> None:
     for layer in network.modules():
         if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 def _check_space(space: spaces.Space[Any], variant: str, sizes: Sizes) -> None:

@@ -1,0 +1,224 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, no-any-return, assignment"
+"""Compiled loops behind `unique_rows`, `sum_rows` and `patches`; see there for what they compute.
+
+All live in this one file because numba's cache does not notice changes in another. Hashes are dot products with fixed
+random numbers: they vectorise, and what they say is checked by an exact comparison.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+LANES = 8  # columns that `add_to_narrow_rows` holds in registers
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
+
+def _compiled(function):
+    """njit with an on-disk cache where one can be written (a read-only install works too, compiling anew)."""
+    try:
+        return njit(cache=True, error_model="numpy", nogil=True)(function)
+    except RuntimeError:
+        return njit(error_model="numpy", nogil=True)(function)
+
+
+def new_keys(width):
+    """Odd numbers below 2**32 in uint64 [width], the same in every process."""
+    return np.random.default_rng(0).integers(1, 2**32, width, dtype=np.uint64) | np.uint64(1)
+
+
+_PATCH_KEYS = new_keys(9)
+
+
+@_compiled
+def _hash(row, keys):
+    total = np.uint64(0)
+    for i in range(len(row)):
+        total += np.uint64(np.uint32(row[i])) * keys[i]
+    return total
+
+
+@_compiled
+def _equal(a, b):
+    difference = 0
+    for i in range(len(a)):  # without a way out early, so that it vectorises
+        difference |= a[i] ^ b[i]
+    return difference == 0
+
+
+@_compiled
+def _slot(total, mask):
+    mixed = total * _MIX
+    return np.int64((mixed ^ (mixed >> _HALF)) & mask)
+
+
+@_compiled
+def number_rows(rows, keys, table, table_hashes, known, count, numbers):
+    """numbers[r] = u where known[u] equals rows[r]; a row that is not known becomes known[count], and so on.
+
+    rows [R, W] integers, keys [W], table and table_hashes [2**k > len(known)], where -1 is an empty slot, known
+    [capacity, W] with room for R more. Returns how many rows are known now.
+    """
+    mask = np.uint64(len(table) - 1)
+    for r in range(len(rows)):
+        total = _hash(rows[r], keys)
+        slot = _slot(total, mask)
+        while True:
+            number = table[slot]
+            if number < 0:
+                table[slot], table_hashes[slot] = count, total
+                known[count] = rows[r]
+                numbers[r] = count
+                count += 1
+                break
+            if table_hashes[slot] == total and _equal(rows[r], known[number]):
+                numbers[r] = number
+                break
+            slot = (slot + 1) & np.int64(mask)
+    return count
+
+
+@_compiled
+def add_to_wide_rows(table, index, rows):
+    """table[index[r, j]] += rows[r]; table [P, D], index [R, J], rows [R, D]."""
+    for r in range(len(index)):
+        for j in range(index.shape[1]):
+            target, row = table[np.uintp(index[r, j])], rows[np.uintp(r)]
+            for d in range(len(row)):
+                target[np.uintp(d)] += row[np.uintp(d)]
+
+
+@_compiled
+def add_to_narrow_rows(table, index, rows):
+    """The same where D is a small multiple of 8: what is added stays in registers, which the compiler cannot see."""
+    for r in range(len(index)):
+        row = rows[np.uintp(r)]
+        for block in range(0, table.shape[1], LANES):
+            i = np.uintp(block)
+            a, b, c, d = row[i], row[i + np.uintp(1)], row[i + np.uintp(2)], row[i + np.uintp(3)]
+            e, f, g, h = row[i + np.uintp(4)], row[i + np.uintp(5)], row[i + np.uintp(6)], row[i + np.uintp(7)]
+            for j in range(index.shape[1]):
+                target = table[np.uintp(index[r, j])]
+                target[i] += a
+                target[i + np.uintp(1)] += b
+                target[i + np.uintp(2)] += c
+                target[i + np.uintp(3)] += d
+                target[i + np.uintp(4)] += e
+                target[i + np.uintp(5)] += f
+                target[i + np.uintp(6)] += g
+                target[i + np.uintp(7)] += h
+
+
+@_compiled
+def number_glyphs(maps, numbers, counts, symbols):
+    """Maps [M, H, W] of glyphs -> symbols[1:], [M, W + 2, H + 2] inside its halo: columns become rows.
+
+    `numbers` [glyphs] enters as 0 and leaves as the symbol of each, from 1 on; counts [glyphs] leave as the number of
+    cells. Returns how many symbols there are, or -1 if a glyph is outside the table.
+    """
+    count = 0
+    for m in range(len(maps)):
+        for y in range(maps.shape[1]):
+            for x in range(maps.shape[2]):
+                glyph = np.int64(maps[m, y, x])
+                if glyph < 0 or glyph >= len(numbers):
+                    return -1
+                if numbers[glyph] == 0:
+                    count += 1
+                    numbers[glyph] = count
+                counts[glyph] += 1
+                symbols[m + 1, x + 1, y + 1] = numbers[glyph]
+    return count
+
+
+@_compiled
+def find_windows(symbols, windows):
+    """windows[m] = first and last row, first and last column where map m differs from map 0; all of it for map 0."""
+    rows, columns = symbols.shape[1], symbols.shape[2]
+    windows[0] = np.array((1, rows - 2, 1, columns - 2))
+    for m in range(1, len(symbols)):
+        top, bottom, left, right = rows, -1, columns, -1
+        for i in range(1, rows - 1):
+            if not _equal(symbols[m, i], symbols[0, i]):
+                top, bottom = min(top, i), i
+                for j in range(1, columns - 1):
+                    if symbols[m, i, j] != symbols[0, i, j]:
+                        left, right = min(left, j), max(right, j)
+        windows[m, 0], windows[m, 1], windows[m, 2], windows[m, 3] = top, bottom, left, right
+
+
+@_compiled
+def _with_more_room(patches, table):
+    """Twice the room for the patches [U, 9], and their hash table anew."""
+    more = np.empty((2 * len(patches), 9), np.int32)
+    more[: len(patches)] = patches
+    table = np.full(2 * len(table), -1, np.int32)
+    mask = np.uint64(len(table) - 1)
+    for number in range(1, len(patches)):
+        slot = _slot(_hash(patches[number], _PATCH_KEYS), mask)
+        while table[slot] >= 0:
+            slot = (slot + 1) & np.int64(mask)
+        table[slot] = number
+    return more, table
+
+
+@_compiled
+def number_patches(symbols, windows, reach, numbers):
+    """numbers[m, i, j] = u where patches[u] are the 3x3 symbols around the cell; all [M, rows, columns] with a halo.
+
+    Beyond `reach` cells from its window a map's patches are those of map 0. Patches count from 1; 0 is the halo.
+    Returns them, [1 + U, 9].
+    """
+    patches, table = np.zeros((1024, 9), np.int32), np.full(4096, -1, np.int32)
+    mask = np.uint64(len(table) - 1)
+    count = 1
+    patch = np.empty(9, np.int32)
+    for m in range(len(symbols)):
+        if m > 0:
+            numbers[m] = numbers[0]
+        for i in range(max(1, windows[m, 0] - reach), min(symbols.shape[1] - 1, windows[m, 1] + reach + 1)):
+            for j in range(max(1, windows[m, 2] - reach), min(symbols.shape[2] - 1, windows[m, 3] + reach + 1)):
+                for k in range(9):
+                    patch[k] = symbols[m, i + k // 3 - 1, j + k % 3 - 1]
+                if count == len(patches):
+                    patches, table = _with_more_room(patches, table)
+                    mask = np.uint64(len(table) - 1)
+                slot = _slot(_hash(patch, _PATCH_KEYS), mask)
+                while table[slot] >= 0 and not _equal(patch, patches[table[slot]]):
+                    slot = (slot + 1) & np.int64(mask)
+                if table[slot] < 0:
+                    table[slot] = count
+                    patches[count] = patch
+                    count += 1
+                numbers[m, i, j] = table[slot]
+    return patches[:count]
+
+
+@_compiled
+def number_strips(cells, width, keys, table, table_hashes, numbers, first, starts):
+    """numbers[m, s] = p where strip s of map m, `width` rows of cells [M, rows, columns], is the p-th different one.
+
+    Those of strip s are starts[s] to starts[s + 1]; first[p] is a map that has it. `table` [2**k > M].
+    """
+    mask = np.uint64(len(table) - 1)
+    count = 0
+    for s in range(numbers.shape[1]):
+        starts[s] = count
+        table[:] = -1
+        top = 1 + s * width
+        bottom = min(top + width, cells.shape[1] - 1)
+        for m in range(len(cells)):
+            strip = cells[m, top:bottom].ravel()
+            total = _hash(strip, keys)
+            slot = _slot(total, mask)
+            while table[slot] >= 0 and not (
+                table_hashes[slot] == total and _equal(strip, cells[first[table[slot]], top:bottom].ravel())
+            ):
+                slot = (slot + 1) & np.int64(mask)
+            if table[slot] < 0:
+                table[slot], table_hashes[slot] = count, total
+                first[count] = m
+                count += 1
+            numbers[m, s] = table[slot]
+    starts[numbers.shape[1]] = count

@@ -1,0 +1,95 @@
+"""Different rows of a batch, so that a network need not see the same row twice.
+
+f(x) = gather(f(unique(x)), numbers): exact for every f that treats rows one by one, and so are its gradients.
+
+In a batch of MiniHack frames most messages and many crops repeat (45 messages and 1,849 crops in 5,184 frames of random
+play). Rows that share a hash are compared in full. `RowMemo` goes on from batch to batch: while acting, f(row) is
+computed once until the weights change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from e3b_gym.encoders import _kernels
+
+MEMO_BYTES = 2**26
+"""What a memo may hold; when it is full it starts anew."""
+
+
+class _KnownRows:
+    """Integer rows [capacity, W] that have been seen, and their hash table."""
+
+    def __init__(self, capacity: int, like: np.ndarray[Any, Any]) -> None:
+        width = like.shape[1]
+        slots = 1 << (2 * capacity).bit_length()
+        self.rows = np.empty((capacity, width), like.dtype)
+        self.count = 0
+        self._keys = _kernels.new_keys(width)
+        self._table, self._hashes = np.full(slots, -1, np.int32), np.empty(slots, np.uint64)
+
+    def number(self, rows: np.ndarray[Any, Any]) -> Tensor:
+        """Which of the known rows each of `rows` [R, W] is, int32 [R]; new ones are appended, there must be room."""
+        numbers = np.empty(len(rows), np.int32)
+        table = (self._keys, self._table, self._hashes, self.rows)
+        self.count = _kernels.number_rows(rows, *table, self.count, numbers)
+        return torch.from_numpy(numbers)
+
+    def forget(self) -> None:
+        self.count = 0
+        self._table.fill(-1)
+
+
+def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The different rows [U, ...] of an integer tensor [R, ...] on the CPU, in order of appearance, and which of them
+    each row is, int32 [R].
+    """
+    flat = _flat(rows)
+    known = _KnownRows(len(flat), flat)
+    numbers = known.number(flat)
+    return torch.from_numpy(known.rows[: known.count]).view(-1, *rows.shape[1:]), numbers
+
+
+class RowMemo:
+    """Remembers f(row) for integer rows until `forget`. Not for training: what it gives has no gradient."""
+
+    def __init__(self) -> None:
+        self._known: _KnownRows | None = None
+        self._values = torch.empty(0)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles start empty."""
+        return RowMemo, ()
+
+    def forget(self) -> None:
+        """Call it when f changes."""
+        if self._known is not None:
+            self._known.forget()
+
+    def __call__(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """f(rows) [R, D] of rows [R, ...]; f is asked for those not yet known."""
+        flat = _flat(rows)
+        if self._known is None:
+            sample = function(rows[:1])
+            capacity = MEMO_BYTES // (flat[:1].nbytes + sample.nbytes)
+            self._known, self._values = _KnownRows(capacity, flat), sample.new_empty(capacity, sample.shape[1])
+        known = self._known
+        if len(flat) > len(known.rows):
+            return function(rows)
+        if known.count + len(flat) > len(known.rows):
+            known.forget()
+        before = known.count
+        numbers = known.number(flat)
+        if known.count > before:
+            new = torch.from_numpy(known.rows[before : known.count]).view(-1, *rows.shape[1:])
+            self._values[before : known.count] = function(new)
+        return self._values.index_select(0, numbers)
+
+
+def _flat(rows: Tensor) -> np.ndarray[Any, Any]:
+    return rows.detach().contiguous().view(len(rows), -1).numpy()
