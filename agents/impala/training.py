@@ -1,0 +1,88 @@
+"""The training loop: rollouts in, updates out. Who watches it decides when to log, to save and to stop.
+
+with Training(config) as training:
+    for update in training:            # until config.steps frames
+        ...                            # training.state_dict() may be saved between any two updates
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from agents.impala.config import Config
+from agents.impala.engines import make_engine
+from agents.impala.learner import Learner, Stats
+from agents.impala.rollout import Episodes
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one rollout brought.
+
+    Attributes:
+        frames: environment steps so far, in all parts of the run.
+        stats: of the learner's steps, one for each `config.columns` environments.
+        episodes: that ended in it.
+    """
+
+    frames: int
+    stats: list[Stats]
+    episodes: Episodes
+
+
+class Training:
+    """A learner and the engine that feeds it.
+
+    Args:
+        config: the run.
+        state: `state_dict` of the run that this one continues. Episodes in flight start again.
+    """
+
+    def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
+        torch.set_num_threads(config.threads)
+        self.config = config
+        self.engine = make_engine(config, None if state is None else state["engine"])
+        try:
+            self.learner = Learner(config, *self.engine.spaces)
+            if state is not None:
+                self.learner.load_state_dict(state["learner"])
+            self.engine.publish(self.learner.policy, self.learner.version)
+        except BaseException:
+            self.engine.close()
+            raise
+        self._waited: dict[str, float] = defaultdict(float)
+
+    def __iter__(self) -> Iterator[Update]:
+        learner, engine = self.learner, self.engine
+        while learner.frames < self.config.steps:
+            start = time.perf_counter()
+            with engine.rollout() as rollout:
+                self._waited["rollout"] += time.perf_counter() - start
+                stats, episodes = learner.learn(rollout), rollout.episodes()
+            start = time.perf_counter()
+            engine.publish(learner.policy, learner.version)
+            self._waited["publish"] += time.perf_counter() - start
+            yield Update(learner.frames, stats, episodes)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Spent so far by stage; "rollout" is acting (inline) or waiting for actors (process)."""
+        return {**self._waited, **self.learner.seconds}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"learner": self.learner.state_dict(), "engine": self.engine.state_dict()}
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

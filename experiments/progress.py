@@ -1,0 +1,239 @@
+"""Where a run stands: a live line, progress.csv and TensorBoard, from the same numbers.
+
+Learner's numbers are averaged over the interval since the last row; return, length and success are means over the last
+200 training episodes, the environment's own reward.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import shutil
+import sys
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from agents.impala.rollout import Episodes
+from agents.impala.training import Update
+
+WINDOW = 200
+"""Training episodes behind return, length, success, and the score of a checkpoint."""
+LINE_SECONDS = 0.5
+"""Between two drawings of the line in a terminal."""
+LOG_FILE_SECONDS = 30.0
+"""Between two lines in a file."""
+
+
+class EpisodeWindow:
+    """The last episodes."""
+
+    def __init__(self, size: int = WINDOW) -> None:
+        self.size = size
+        self.count = 0
+        self._rows: dict[str, deque[float]] = {name: deque(maxlen=size) for name in ("return", "length", "success")}
+
+    def add(self, episodes: Episodes) -> None:
+        self.count += len(episodes.returns)
+        for name, values in zip(self._rows, (episodes.returns, episodes.lengths, episodes.successes), strict=True):
+            self._rows[name].extend(float(value) for value in values if not math.isnan(value))
+
+    def means(self) -> dict[str, float]:
+        """By name; what is not known yet, or never told by the suite, is left out."""
+        return {name: sum(values) / len(values) for name, values in self._rows.items() if values}
+
+    @property
+    def score(self) -> float | None:
+        """What the best checkpoint is best in: success, or return where the suite tells no success."""
+        if len(self._rows["return"]) < self.size:
+            return None
+        means = self.means()
+        return means.get("success", means["return"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, **{name: list(values) for name, values in self._rows.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.count = state["count"]
+        for name, values in self._rows.items():
+            values.clear()
+            values.extend(state[name])
+
+
+class Means:
+    """Averages by name since the last `take`; numbers that are not always reported average over their own reports."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = defaultdict(float)
+        self._counts: dict[str, int] = defaultdict(int)
+
+    def add(self, stats: Mapping[str, float]) -> None:
+        for name, value in stats.items():
+            self._sums[name] += value
+            self._counts[name] += 1
+
+    def take(self) -> dict[str, float]:
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        self._sums.clear()
+        self._counts.clear()
+        return means
+
+
+class CsvFile:
+    """progress.csv: rows of named numbers; a name that is new adds a column."""
+
+    def __init__(self, path: Path, upto: int) -> None:
+        """Opens the file, keeping the rows of an earlier part of the run up to frame `upto`."""
+        self._path = path
+        self._columns: list[str] = []
+        self._rows: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                reader = csv.DictReader(file)
+                self._columns = list(reader.fieldnames or [])
+                self._rows = [row for row in reader if int(row["frames"]) <= upto]
+            self._rewrite()
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._rows.append(dict(row))
+        if fresh := [name for name in row if name not in self._columns]:
+            self._columns += fresh
+            self._rewrite()
+        else:
+            with self._path.open("a", newline="") as file:
+                csv.DictWriter(file, self._columns, restval="").writerow(row)
+
+    def _rewrite(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="")
+        writer.writeheader()
+        writer.writerows(self._rows)
+        part = self._path.with_suffix(".part")
+        part.write_text(text.getvalue(), newline="")
+        os.replace(part, self._path)
+
+
+class Progress:
+    """Takes updates, shows and writes where the run stands.
+
+    Args:
+        folder: of the run.
+        steps: of the whole run.
+        frames: done in earlier parts of it.
+        log_seconds: between two rows.
+        stream: where the line goes.
+    """
+
+    def __init__(
+        self, folder: Path, steps: int, frames: int = 0, log_seconds: float = 10.0, stream: TextIO | None = None
+    ) -> None:
+        self.episodes = EpisodeWindow()
+        self._steps, self._log_seconds = steps, log_seconds
+        self._stream = sys.stdout if stream is None else stream
+        self._live = self._stream.isatty()
+        self._csv = CsvFile(folder / "progress.csv", frames)
+        self._board = SummaryWriter(str(folder), purge_step=frames if frames else None)
+        self._means, self._newest = Means(), dict[str, float]()
+        now = time.monotonic()
+        self._start, self._pace = now, deque([(now, frames)], maxlen=100)
+        self._next_row, self._next_line = now + log_seconds, now
+        self._last_row = (now, frames)
+        self._seconds: dict[str, float] = {}
+
+    def add(self, update: Update, seconds: Mapping[str, float]) -> None:
+        """Takes what a rollout brought, and the seconds spent so far by stage."""
+        self.episodes.add(update.episodes)
+        for stats in update.stats:
+            self._means.add(stats)
+            self._newest |= stats
+        now = time.monotonic()
+        if now - self._pace[-1][0] > 0.3:  # 100 of them are the last half minute
+            self._pace.append((now, update.frames))
+        if now >= self._next_row:
+            self._write_row(update.frames, seconds, now)
+        if now >= self._next_line:
+            self._next_line = now + (LINE_SECONDS if self._live else LOG_FILE_SECONDS)
+            self._draw(update.frames, now)
+
+    def finish(self, frames: int, seconds: Mapping[str, float]) -> None:
+        """Writes what is left and ends the line."""
+        now = time.monotonic()
+        if frames > self._last_row[1]:
+            self._write_row(frames, seconds, now)
+        if self._newest:
+            self._draw(frames, now)
+        if self._live:
+            self._stream.write("\n")
+        self._stream.flush()
+        self._board.close()
+
+    def _write_row(self, frames: int, seconds: Mapping[str, float], now: float) -> None:
+        then, before = self._last_row
+        fresh = max(frames - before, 1)
+        timing = {"fps": fresh / max(now - then, 1e-9)}
+        timing |= {
+            f"{stage}_us": 1e6 * (spent - self._seconds.get(stage, 0.0)) / fresh for stage, spent in seconds.items()
+        }
+        groups = {"episode": self.episodes.means(), "learner": self._means.take(), "time": timing}
+        row = {"frames": frames, "seconds": round(now - self._start, 1), "episodes": self.episodes.count}
+        for group, values in groups.items():
+            for name, value in values.items():
+                self._board.add_scalar(f"{group}/{name}", value, frames)
+                row[name] = float(f"{value:.6g}")
+        self._board.flush()
+        self._csv.write(row)
+        self._last_row, self._seconds = (now, frames), dict(seconds)
+        self._next_row = now + self._log_seconds
+
+    def _draw(self, frames: int, now: float) -> None:
+        then, before = self._pace[0]
+        pace = (frames - before) / max(now - then, 1e-9)
+        line = progress_line(frames, self._steps, pace, self.episodes.means(), self._newest)
+        if self._live:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\x1b[2K{line[:width]}")
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def progress_line(
+    frames: int, steps: int, pace: float, episodes: Mapping[str, float], stats: Mapping[str, float]
+) -> str:
+    """One line; what is not known is left out."""
+    left = duration(max(steps - frames, 0) / pace) if pace > 0 else "?"
+    parts = [f"{short(frames)}/{short(steps)} frames", f"{pace:,.0f}/s", f"{left} left"]
+    if "return" in episodes:
+        parts.append(f"return {episodes['return']:.3g}")
+        parts.append(f"length {episodes['length']:.0f}")
+    if "success" in episodes:
+        parts.append(f"success {episodes['success']:.2f}")
+    if "bonus" in stats:
+        parts.append(f"bonus {stats['bonus']:.3g}")
+    if "inverse_accuracy" in stats:
+        parts.append(f"inverse {stats['inverse_accuracy']:.2f}")
+    return "  ".join(parts)
+
+
+def short(number: int) -> str:
+    """1234567 -> 1.23M."""
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if number >= unit:
+            return f"{number / unit:.{2 if number < 100 * unit else 0}f}{name}"
+    return str(number)
+
+
+def duration(seconds: float) -> str:
+    """75 -> 1m15s; 7500 -> 2h05m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"

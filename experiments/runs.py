@@ -1,0 +1,129 @@
+"""The folder of a run: `runs/<env>/<method>-<agent>-seed<k>-<time>/`.
+
+config.yaml        the resolved settings, and where they come from: commit, versions, command
+progress.csv       the curve (`experiments.progress`); TensorBoard's events lie beside it
+checkpoints/       the last few and the best
+evaluation-*.json  what `make evaluate` found
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.provenance import provenance
+from experiments.settings import AGENTS, RunOptions, Settings, sort_options
+
+# What may change when a run goes on, because it does not change what is learned from a frame.
+MAY_CHANGE = ("steps", "threads", *(field.name for field in dataclasses.fields(RunOptions)))
+
+
+class RunExistsError(ValueError):
+    """A new run would overwrite an older one."""
+
+
+class RunFolder:
+    """A run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def for_new(cls, settings: Settings, path: str | None = None) -> RunFolder:
+        """The folder for a new run, not made yet; `path` or one named after its settings."""
+        config = settings.config
+        if path is None:
+            name = f"{config.method}-{settings.agent}-seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+            path = os.path.join("runs", re.sub(r"[^\w.-]", "-", config.env), name)
+        folder = cls(Path(path))
+        if folder.path.exists() and any(folder.path.iterdir()):
+            raise RunExistsError(
+                f"{path} holds a run already; go on with it: {folder.command('train', 'RESUME=1')}, or choose another RUN="
+            )
+        return folder
+
+    @classmethod
+    def existing(cls, path: str | None) -> RunFolder:
+        if not path:
+            raise ValueError("which run? e.g. RUN=runs/Rooms-K4-v0/e3b-impala-seed0-20250131-120000")
+        folder = cls(Path(path))
+        if not folder.config_file.exists():
+            near = folder.path if folder.path.is_dir() else folder.path.parent
+            found = sorted(str(file.parent) for file in near.rglob("config.yaml"))[-3:] if near.is_dir() else []
+            hint = f"; there is {', '.join(found)}" if found else ""
+            raise ValueError(f"{path} is not the folder of a run (it has no config.yaml){hint}")
+        return folder
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def command(self, target: str, *words: str) -> str:
+        """What to type to do something with this run."""
+        return " ".join(["make", target, f"RUN={shlex.quote(str(self.path))}", *words])
+
+    def save(self, settings: Settings, parts: list[Any] | None = None) -> None:
+        """Writes config.yaml; `parts` tells where each part of the run comes from, this one added."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        content = {
+            "agent": settings.agent,
+            "preset": settings.preset,
+            "config": settings.config.as_dict(),
+            "run": dataclasses.asdict(settings.run),
+            "provenance": [*(parts or []), provenance()],
+        }
+        part = self.config_file.with_suffix(".part")
+        part.write_text(yaml.safe_dump(_plain(content), sort_keys=False))
+        os.replace(part, self.config_file)
+
+    def load(self) -> tuple[Settings, list[Any]]:
+        """The settings, and where each part of the run comes from."""
+        content = yaml.safe_load(self.config_file.read_text())
+        try:
+            config = AGENTS[content["agent"]](**content["config"])
+            run = RunOptions(**content["run"])
+            return Settings(content["agent"], content["preset"], config, run), content["provenance"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{self.config_file} was not written by this version of train: {error!r}") from error
+
+
+def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """The settings of a run that goes on, and what is new; anything that would make it another run is refused."""
+    chosen, run = sort_options(settings.agent, settings.config.method, given)
+    current = settings.config.as_dict() | dataclasses.asdict(settings.run)
+    news: dict[str, Any] = {}
+    for name, value in (chosen | run).items():
+        if isinstance(value, Mapping):
+            different = any(option not in current[name] or current[name][option] != v for option, v in value.items())
+        else:
+            different = current[name] != value
+        if not different:
+            continue
+        if name not in MAY_CHANGE:
+            raise ValueError(
+                f"RESUME=1 goes on with the run's own settings, and {name} is {current[name]!r} there, not {value!r}; "
+                f"start a new run for that. What may change: {', '.join(MAY_CHANGE)}"
+            )
+        news[name] = value
+    config = dataclasses.replace(settings.config, **{name: v for name, v in news.items() if name in chosen})
+    options = dataclasses.replace(settings.run, **{name: v for name, v in news.items() if name in run})
+    return dataclasses.replace(settings, config=config, run=options), news
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that any YAML reader can read them."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
