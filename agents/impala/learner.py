@@ -158,8 +158,8 @@ class Learner:
             "entropy": -config.entropy * entropy.sum(0).mean(),
         }
         return _backward(self.policy_optimizer, losses, config.max_grad_norm, "policy_grad_norm") | {
-            "policy_entropy": float(entropy.mean()),
-            "value_mean": float(values.mean()),
+            "policy_entropy": entropy.mean().item(),
+            "value_mean": values.mean().item(),
             "importance_ratio": float(log_ratio.exp().mean()),
         }
 
@@ -216,7 +216,7 @@ def _backward(optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], li
     if length > limit:  # most need no clipping, and a pass over all gradients costs as much as a step
         for gradient in gradients:
             gradient *= limit / length
-    return {f"loss_{name}": float(loss) for name, loss in losses.items()} | {norm: float(length)}
+    return {f"loss_{name}": loss.item() for name, loss in losses.items()} | {norm: float(length)}
 
 
 def _require_finite(name: str, values: Tensor) -> None:
