@@ -18,7 +18,7 @@ class InlineEngine:
     """One actor in this process."""
 
     def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
-        self._starts = 0 if state is None else int(state["starts"])
+        self._starts = 0 if state is None else int(state["starts"][0])
         self._actor = Actor(config, 0, self._starts)
         policy = self._actor.policy
         self._rollout = Rollout.allocate(
@@ -42,7 +42,7 @@ class InlineEngine:
         yield self._rollout
 
     def state_dict(self) -> dict[str, Any]:
-        return {"starts": self._starts + 1}
+        return {"starts": [self._starts + 1]}
 
     def close(self) -> None:
         self._actor.close()

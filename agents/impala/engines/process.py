@@ -1,0 +1,295 @@
+"""Actors in processes of their own, which fill rollouts in shared memory while the learner learns from others.
+
+Each actor has a pipe: the learner sends the number of a rollout that is free, the actor sends it back filled. No lock
+and no queue is shared, so an actor may vanish at any moment; what it had not finished goes to its successor, which
+starts in worlds of its own. Weights come through `SharedWeights`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
+from typing import Any, Literal
+
+import gymnasium as gym
+import torch
+import torch.multiprocessing  # teaches spawned processes to take over shared tensors
+
+from agents.impala.actor import Actor
+from agents.impala.config import Config
+from agents.impala.engines.shared import Shared, SharedWeights
+from agents.impala.engines.worker import STAGES, ActorMemory, ActorMemoryLayout, Assignment, work
+from agents.impala.policy import Policy
+from agents.impala.rollout import Rollout
+
+MOST_FAILURES = 3  # in a row, of one actor, without a finished unroll
+_LOOK_SECONDS = 1.0  # how often a waiting learner looks after its actors
+_GRACE_SECONDS = 3.0  # for actors to close their environments
+
+
+class ActorError(RuntimeError):
+    """An actor fails again and again."""
+
+
+class ActorWarning(RuntimeWarning):
+    """An actor was lost and another one took its place."""
+
+
+class ProcessEngine:
+    """`config.actors` processes.
+
+    Args:
+        config: the run.
+        state: `state_dict` of the run that this one continues.
+        hang_seconds: an actor that takes no step for so long is replaced.
+        rollouts: per actor. Two let it act while the learner learns; more add policy lag.
+        start_method: None for "fork" on Linux, "spawn" elsewhere.
+
+    Attributes:
+        waited: seconds that the learner has waited for rollouts.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: Mapping[str, Any] | None = None,
+        *,
+        hang_seconds: float = 120.0,
+        rollouts: int = 2,
+        start_method: Literal["fork", "spawn"] | None = None,
+    ) -> None:
+        method = start_method or ("fork" if sys.platform == "linux" else "spawn")
+        layout, self._spaces, weights = _describe(config, rollouts)
+        self._weights = SharedWeights(weights, inherited=method == "fork")
+        starts = [] if state is None else [int(count) for count in state["starts"]]
+        starts += [0] * (config.actors - len(starts))
+        self._former = starts[config.actors :]  # of actors that this run does without
+        self._members = [
+            _Member(config, number, starts[number], Shared(layout, method == "fork"), self._weights, method)
+            for number in range(config.actors)
+        ]
+        self._hang_seconds = hang_seconds
+        self._looked = time.monotonic()
+        self._filled: deque[tuple[_Member, int]] = deque()
+        self._free = [(member, number) for number in range(rollouts) for member in self._members]
+        self._published = self._closed = False
+        self.waited = 0.0
+        for member in self._members:
+            member.start()
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self._spaces
+
+    @property
+    def actor_seconds(self) -> list[dict[str, float]]:
+        """What each actor did with its time: "wait" for a free rollout, "load" weights, "act", and step the "env"."""
+        return [dict(zip(STAGES, member.memory.seconds.tolist(), strict=True)) for member in self._members]
+
+    @property
+    def processes(self) -> list[int]:
+        """The actors' process ids."""
+        return [member.pid for member in self._members]
+
+    def publish(self, policy: Policy, version: int) -> None:
+        weights = policy.state_dict()
+        while not self._weights.write(weights, version):
+            self._look_after()  # a reader that hangs must not hold up the learner for ever
+            time.sleep(0.001)
+        self._published = True
+        self._hand_out()
+
+    @contextmanager
+    def rollout(self) -> Iterator[Rollout]:
+        if not self._published or self._closed:
+            raise RuntimeError("the engine is closed" if self._closed else "publish a policy before the first rollout")
+        self._hand_out()
+        start = time.perf_counter()
+        self._receive(0.0)
+        while not self._filled:
+            self._receive(_LOOK_SECONDS)
+        self.waited += time.perf_counter() - start
+        member, number = self._filled.popleft()
+        try:
+            yield member.memory.rollouts[number]
+        finally:
+            self._free.append((member, number))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"starts": [member.restarts + 1 for member in self._members] + self._former}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for member in self._members:
+            member.dismiss()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for member in self._members:
+            member.end(deadline - time.monotonic())
+
+    def _hand_out(self) -> None:
+        """Gives free rollouts to their actors. Not before the next weights are out, so that those are used."""
+        for member, number in self._free:
+            member.give(number)
+        self._free.clear()
+
+    def _receive(self, timeout: float) -> None:
+        """Waits until an actor has news, and takes all there are."""
+        wait([end for member in self._members for end in (member.pipe, member.process.sentinel)], timeout)
+        for member in self._members:
+            self._filled.extend((member, number) for number in member.take())
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """Replaces actors that have died or hang."""
+        now = time.monotonic()
+        # An actor is not to blame for a learner that stood still; no single gap counts for much.
+        passed, self._looked = min(now - self._looked, self._hang_seconds / 4), now
+        for member in self._members:
+            if not member.process.is_alive():
+                self._filled.extend((member, number) for number in member.take())  # what it finished before its end
+                self._replace(member, member.error or f"its process ended with {_exit(member.process.exitcode)}")
+            elif member.error:
+                self._replace(member, member.error)
+            elif member.quiet(passed) > self._hang_seconds:
+                self._replace(member, f"it has taken no step for {self._hang_seconds:g} seconds")
+
+    def _replace(self, member: _Member, reason: str) -> None:
+        member.end(_GRACE_SECONDS if member.error else 0.0)
+        member.failures += 1
+        if member.failures >= MOST_FAILURES:
+            self.close()
+            raise ActorError(
+                f"actor {member.number} failed {member.failures} times in a row and finished no unroll; last: {reason}"
+            )
+        member.restarts += 1
+        member.start()
+        warnings.warn(
+            f"actor {member.number} was replaced, and its unfinished unroll dropped: {reason}",
+            ActorWarning,
+            stacklevel=2,
+        )
+
+
+class _Member:
+    """One actor as the learner sees it; its process may change."""
+
+    def __init__(
+        self,
+        config: Config,
+        number: int,
+        restarts: int,
+        shared: Shared[ActorMemory],
+        weights: SharedWeights,
+        method: str,
+    ) -> None:
+        self.number = number
+        self.restarts = restarts
+        self.failures = 0
+        self.error = ""
+        self._config = config
+        self._shared = shared
+        self._weights = weights
+        self._context: Any = multiprocessing.get_context(method)
+        self._given: list[int] = []  # rollouts that are its to fill, in this order
+        self._beat, self._quiet = -1, 0.0
+
+    @property
+    def memory(self) -> ActorMemory:
+        return self._shared.arrays
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid)
+
+    def start(self) -> None:
+        self.error, self._quiet, self.memory.stop[0] = "", 0.0, False
+        self.pipe, theirs = self._context.Pipe()
+        task = Assignment(self._config, self.number, self.restarts, os.getpid())
+        self.process = self._context.Process(
+            target=work, args=(task, self._shared, self._weights, theirs), name=f"actor-{self.number}", daemon=True
+        )
+        # A Ctrl-C must not hit the new process before it has learned to ignore it.
+        old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
+        theirs.close()
+        for number in self._given:
+            self._send(number)
+
+    def give(self, number: int) -> None:
+        self._given.append(number)
+        self._send(number)
+
+    def _send(self, message: int | None) -> None:
+        with suppress(OSError):  # it died; its successor will hear of it
+            self.pipe.send(message)
+
+    def take(self) -> list[int]:
+        """The rollouts that it has filled since, in order."""
+        numbers = []
+        with suppress(EOFError, OSError):
+            while self.pipe.poll():
+                news = self.pipe.recv()
+                if isinstance(news, str):
+                    self.error = f"it raised an error\n{news}"
+                else:
+                    self._given.remove(news)
+                    self.failures = 0
+                    numbers.append(news)
+        return numbers
+
+    def quiet(self, passed: float) -> float:
+        """Seconds since the last sign of life of an actor that has something to do."""
+        beat = int(self.memory.beat[0])
+        self._quiet = self._quiet + passed if self._given and beat == self._beat else 0.0
+        self._beat = beat
+        return self._quiet
+
+    def dismiss(self) -> None:
+        """Asks it to end: in its next step, or at once where it waits."""
+        self.memory.stop[0] = True
+        self._send(None)
+
+    def end(self, grace: float) -> None:
+        self.process.join(max(grace, 0.0))
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _describe(
+    config: Config, rollouts: int
+) -> tuple[ActorMemoryLayout, tuple[gym.Space[Any], gym.Space[Any]], dict[str, torch.Tensor]]:
+    """Asks a small actor for shapes, spaces and weights."""
+    with torch.random.fork_rng(devices=[]):
+        actor = Actor(dataclasses.replace(config, num_envs=1, batch=None))
+    actor.close()
+    policy, spaces = actor.policy, (actor.envs.single_observation_space, actor.envs.single_action_space)
+    layout = ActorMemoryLayout(
+        observation_space=spaces[0],
+        num_actions=policy.num_actions,
+        steps=config.unroll,
+        num_envs=config.num_envs,
+        state_shape=(policy.lstm.num_layers, policy.lstm.hidden_size),
+        rollouts=rollouts,
+    )
+    return layout, spaces, policy.state_dict()
+
+
+def _exit(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {-code} ({signal.strsignal(-code)})"
+    return f"code {code}"
