@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_runs import written_out
 
 from agents.impala.vtrace import vtrace
 
@@ -20,27 +21,6 @@ def unrolls(seed, steps, envs, done_share=0.2):
     done = torch.rand(steps, envs, generator=generator) < done_share
     lead = steps, envs
     return normal(*lead), 0.9 * (~done).double(), normal(*lead), normal(*lead), normal(envs)
-
-
-def written_out(log_ratio, discount, reward, value, last_value, rho_bar, c_bar):
-    """Equation 1 of the paper: v_s = V(s) + sum_t (prod_{i<t} gamma_i c_i) delta_t, in loops over numbers."""
-    steps, envs = reward.shape
-    targets = torch.empty_like(reward)
-    following = torch.cat([value, last_value[None]])
-    for b in range(envs):
-        for s in range(steps):
-            total = float(value[s, b])
-            for t in range(s, steps):
-                weight = math.prod(
-                    float(discount[i, b]) * min(c_bar, math.exp(float(log_ratio[i, b]))) for i in range(s, t)
-                )
-                rho = min(rho_bar, math.exp(float(log_ratio[t, b])))
-                delta = rho * float(reward[t, b] + discount[t, b] * following[t + 1, b] - value[t, b])
-                total += weight * delta
-            targets[s, b] = total
-    rho = log_ratio.exp().clamp(max=rho_bar)
-    arrived = torch.cat([targets[1:], last_value[None]])
-    return targets, rho * (reward + discount * arrived - value)
 
 
 @given(
