@@ -6,24 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from agents.impala.checkpoint import Checkpoint, CheckpointStore
 from agents.impala.config import Config
+from agents.impala.networks import networks_for
+from agents.impala.policy import Policy
 from agents.impala.training import Training, Update
+from e3b_gym.unroll import Tree, tree_map
+from e3b_gym.wrappers.building import Recipe
+from e3b_gym.wrappers.engine import BonusEngine
 from experiments.settings import RunOptions
-
-
-class CheckpointStore:
-    def __init__(self, folder: Path, keep: int = 3) -> None:
-        self.folder = folder
-
-    def save(self, state, frames, score=None):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        torch.save(state, self.folder / "x.part")
-        (self.folder / "x.part").replace(self.folder / "latest.pt")
-
-    def load_latest(self):
-        return torch.load(self.folder / "latest.pt", weights_only=True)
 
 
 class ImpalaTrainee:
@@ -41,14 +38,15 @@ class ImpalaTrainee:
         self.extra: dict[str, Any] = {}
         state = None
         if resume is not None:
-            self.save_into(resume)
-            state = self._store.load_latest()
-            self.extra = state["extra"]
+            self._store = CheckpointStore(resume, run.keep)
+            if self._store.paths():
+                state = self._store.load_latest().state
+                self.extra = state["extra"]
         self.training = Training(config, state)
 
     def save_into(self, folder: Path) -> None:
         """Checkpoints go there."""
-        self._store = CheckpointStore(folder, keep=self._keep)
+        self._store = CheckpointStore(folder, self._keep)
 
     @property
     def frames(self) -> int:
@@ -73,3 +71,62 @@ class ImpalaTrainee:
 
     def close(self) -> None:
         self.training.close()
+
+
+def load_checkpoint(folder: Path, which: str) -> Checkpoint:
+    """The latest or the best checkpoint of a run."""
+    store = CheckpointStore(folder)
+    return store.load_best() if which == "best" else store.load_latest()
+
+
+class ImpalaPlayer:
+    """Plays what a checkpoint holds, in a batch of environments.
+
+    Args:
+        config: the run.
+        checkpoint: what it saved.
+        spaces: observation and action space of one environment.
+        greedy: take the most probable action; else draw from the policy.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        checkpoint: Checkpoint,
+        spaces: tuple[gym.Space[Any], gym.Space[Any]],
+        greedy: bool,
+        seed: int,
+    ) -> None:
+        self.frames, self._greedy = checkpoint.frames, greedy
+        self._config, self._spaces, self._learned = config, spaces, checkpoint.state["learner"]
+        self._policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
+        self._policy.load_state_dict(self._learned["policy"])
+        self._policy.remember_rows()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._state: tuple[Tensor, Tensor] | None = None
+        self.logits = torch.empty(0)
+
+    @torch.no_grad()
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""
+        state = self._policy.initial_state(len(starts)) if self._state is None else self._state
+        rows = tree_map(lambda leaf: torch.as_tensor(np.asarray(leaf))[None], obs)
+        out = self._policy(rows, torch.from_numpy(starts)[None], state)
+        self._state, self.logits = out.state, out.logits[0]  # [N, A]
+        if self._greedy:
+            return self.logits.argmax(-1).numpy()  # type: ignore[no-any-return]
+        return torch.multinomial(self.logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()  # type: ignore[no-any-return]
+
+    def bonus_engine(self) -> BonusEngine:
+        """The learned bonus for one environment, with the scale that training arrived at."""
+        config = self._config
+        recipe = Recipe.of(config.method, config.bonus_preset, config.seed, **config.bonus)
+        recipe.options["encoder"] = networks_for(config).phi
+        recipe.options.pop("dim", None)
+        engine = recipe.build(None, *self._spaces, 1)
+        engine.bonus.bind_policy(self._policy)
+        engine.bonus.load_state_dict(self._learned["bonus"])
+        engine.mixer.load_state_dict(self._learned["mixer"])
+        engine.training = False
+        return engine

@@ -46,7 +46,8 @@ class RunFolder:
         folder = cls(Path(path))
         if folder.path.exists() and any(folder.path.iterdir()):
             raise RunExistsError(
-                f"{path} holds a run already; go on with it: {folder.command('train', 'RESUME=1')}, or choose another RUN="
+                f"{path} holds a run already; choose another RUN=, or go on with it: "
+                + folder.command("train", "RESUME=1")
             )
         return folder
 

@@ -1,0 +1,141 @@
+"""How good is a run? Its agent in worlds that training never used, with the environment's own reward and no bonus.
+
+    make evaluate RUN=runs/... [EPISODES=100] [SEED=0] [CHECKPOINT=latest|best] [GREEDY=1]
+
+Success comes with Wilson's 95 % interval, return and length with a bootstrap's. Every environment plays the same number
+of episodes, so that short ones do not crowd out long ones. Printed, and written to the run's folder as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+
+from e3b_gym.envs import SuiteNotInstalledError, make_vec
+from experiments.intervals import bootstrap, wilson
+from experiments.players import Player, fresh_seeds, load_player, world_options
+from experiments.provenance import provenance
+from experiments.runs import RunFolder
+from experiments.settings import convert, is_set, split_arguments
+
+WORDS = ("RUN", "EPISODES", "CHECKPOINT", "GREEDY")
+MOST_ENVS = 25
+
+
+@dataclass(frozen=True)
+class Played:
+    """One episode: which environment's seed it followed, how it went; success is None where the suite cannot tell."""
+
+    seed: int
+    ret: float
+    length: int
+    success: bool | None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("help", "-h", "--help"):
+        print(__doc__)
+        return 0
+    try:
+        words, fields = split_arguments(given, WORDS)
+        if other := sorted(set(fields) - {"seed"}):
+            raise ValueError(f"evaluate takes {', '.join(WORDS)} and SEED, not {', '.join(other)}")
+        episodes = convert("EPISODES", words.get("EPISODES", "100"), int)
+        seed = convert("SEED", fields.get("seed", "0"), int)
+        if episodes < 1 or seed < 0:
+            raise ValueError(f"EPISODES must be at least 1 and SEED at least 0; got {episodes} and {seed}")
+        which, greedy = words.get("CHECKPOINT", "latest"), is_set(words, "GREEDY")
+        evaluate(RunFolder.existing(words.get("RUN")), episodes, seed, which, greedy)
+    except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def evaluate(
+    folder: RunFolder, episodes: int, seed: int = 0, which: str = "latest", greedy: bool = False
+) -> dict[str, Any]:
+    """Plays, prints, writes `evaluation-<checkpoint>[-greedy]-seed<k>.json`; returns its content."""
+    settings, _ = folder.load()
+    config = settings.config
+    torch.set_num_threads(config.threads)
+    num_envs = next(n for n in range(min(MOST_ENVS, episodes), 0, -1) if episodes % n == 0)
+    envs = make_vec(config.env, num_envs, **world_options(config))
+    try:
+        spaces = envs.single_observation_space, envs.single_action_space
+        player = load_player(folder, settings, which, spaces, greedy=greedy, seed=seed)
+        played = play(envs, player, fresh_seeds(config, num_envs, seed), episodes // num_envs)
+    finally:
+        envs.close()
+    result = {
+        "run": str(folder.path),
+        "env": config.env,
+        "method": config.method,
+        "agent": settings.agent,
+        "checkpoint": which,
+        "frames": player.frames,
+        "actions": "most probable" if greedy else "drawn from the policy",
+        "seed": seed,
+        **summary(played),
+        "played": [[episode.seed, episode.ret, episode.length, episode.success] for episode in played],
+        "provenance": provenance(),
+    }
+    file = folder.path / f"evaluation-{which}{'-greedy' if greedy else ''}-seed{seed}.json"
+    lines = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in result.items())
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(
+        f"{config.env}: {config.method} with {settings.agent} after {player.frames:,} frames ({which} checkpoint), ",
+        end="",
+    )
+    print(f"{episodes} episodes in new worlds, actions {result['actions']}")
+    for name in ("success", "return", "length"):
+        if name in result:
+            entry = result[name]
+            print(f"  {name:8} {entry['mean']:.4g}   95 % interval [{entry['low']:.4g}, {entry['high']:.4g}]")
+    print(f"written to {file}")
+    return result
+
+
+def play(envs: VectorEnv[Any, Any, Any], player: Player, seeds: list[int], each: int) -> list[Played]:
+    """The first `each` episodes of every environment."""
+    obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # lists are fine, too
+    starts = np.ones(len(seeds), dtype=np.bool_)
+    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    played: list[list[Played]] = [[] for _ in seeds]
+    while min(map(len, played)) < each:
+        obs, rewards, terminated, truncated, infos = envs.step(player.act(obs, starts))
+        starts = np.logical_or(terminated, truncated)
+        returns += rewards
+        lengths += 1
+        told = infos.get("final_info", {})
+        for env in np.flatnonzero(starts).tolist():
+            success = bool(told["is_success"][env]) if "is_success" in told else None
+            played[env].append(Played(seeds[env], float(returns[env]), int(lengths[env]), success))
+            returns[env], lengths[env] = 0.0, 0
+    return [episode for env in played for episode in env[:each]]
+
+
+def summary(played: Sequence[Played]) -> dict[str, Any]:
+    """Means with 95 % intervals."""
+    result: dict[str, Any] = {"episodes": len(played)}
+    successes = [episode.success for episode in played if episode.success is not None]
+    if len(successes) == len(played):
+        low, high = wilson(sum(successes), len(successes))
+        result["success"] = {"mean": sum(successes) / len(successes), "low": low, "high": high, "interval": "Wilson"}
+    for name, values in (("return", [e.ret for e in played]), ("length", [float(e.length) for e in played])):
+        low, high = bootstrap(values)
+        result[name] = {"mean": float(np.mean(values)), "low": low, "high": high, "interval": "bootstrap"}
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Playing what a run has learned: the worlds it is shown in, and who acts."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.impala.config import Config
+from agents.impala.networks import networks_for
+from e3b_gym.unroll import Tree
+from e3b_gym.wrappers.engine import BonusEngine
+from experiments.ppo_config import PPOConfig
+from experiments.runs import RunFolder
+from experiments.settings import Settings
+
+CHECKPOINTS = ("latest", "best")
+# Restarts of an actor whose worlds evaluation keeps clear of; no run comes near.
+_RESTARTS = 1000
+_EVALUATION = 0x0E3B_E7A1  # makes evaluation's stream of seeds another one than training's
+
+
+class Player(Protocol):
+    """Acts in a batch of environments.
+
+    Attributes:
+        frames: that it had learned from.
+        logits: [N, A], of its last actions.
+    """
+
+    frames: int
+    logits: Tensor
+
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
+        """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""
+
+    def bonus_engine(self) -> BonusEngine:
+        """The learned bonus for one environment."""
+
+
+def world_options(config: Config | PPOConfig) -> dict[str, Any]:
+    """The options that the run's environments are made with."""
+    if isinstance(config, Config):
+        return {**networks_for(config).env_options, **config.env_options}
+    from experiments.sb3_agents import sb3_networks
+
+    return {**sb3_networks(config).env_options, **config.env_options}
+
+
+def load_player(
+    folder: RunFolder,
+    settings: Settings,
+    which: str,
+    spaces: tuple[gym.Space[Any], gym.Space[Any]],
+    *,
+    greedy: bool = False,
+    seed: int = 0,
+) -> Player:
+    """The player of a run's checkpoint, "latest" or "best"."""
+    if which not in CHECKPOINTS:
+        raise ValueError(f"CHECKPOINT is latest or best; got {which!r}")
+    if isinstance(settings.config, Config):
+        from experiments.impala_agent import ImpalaPlayer, load_checkpoint
+
+        checkpoint = load_checkpoint(folder.checkpoints, which)
+        return ImpalaPlayer(settings.config, checkpoint, spaces, greedy, seed)
+    from experiments.sb3_agents import SB3Player
+
+    return SB3Player(settings.agent, settings.config, folder.checkpoints, which, spaces, greedy, seed)
+
+
+def training_seeds(config: Config | PPOConfig) -> NDArray[np.int64]:
+    """[K, 2]: first and last seed of every range of worlds that training can have used."""
+    actors = config.actors if isinstance(config, Config) else 1
+    starts = [
+        np.random.SeedSequence([config.seed, actor, restart]).generate_state(1)[0]
+        for actor in range(actors)
+        for restart in range(_RESTARTS)
+    ]
+    first = np.array(starts, dtype=np.int64)
+    return np.stack([first, first + config.num_envs - 1], axis=1)
+
+
+def fresh_seeds(config: Config | PPOConfig, count: int, seed: int) -> list[int]:
+    """`count` different seeds of worlds that training never used."""
+    used = training_seeds(config)
+    stream = np.random.default_rng([_EVALUATION, seed])
+    seeds: list[int] = []
+    while len(seeds) < count:
+        candidate = int(stream.integers(2**31))
+        if candidate not in seeds and not bool(((used[:, 0] <= candidate) & (candidate <= used[:, 1])).any()):
+            seeds.append(candidate)
+    return seeds
