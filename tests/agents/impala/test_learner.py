@@ -1,0 +1,344 @@
+"""The learner against the equations written out, and what it promises about memories, weights and failures."""
+
+import copy
+import io
+
+import numpy as np
+import pytest
+import torch
+from small_runs import LAVA, actor_with_weights, filled, small, started, written_out
+
+from agents.impala.learner import DivergedError, Learner
+from e3b_gym.bonuses import METHODS
+from e3b_gym.unroll import tree_leaves
+
+
+def state_bytes(learner: Learner) -> bytes:
+    """Everything the learner would save."""
+    file = io.BytesIO()
+    torch.save(learner.state_dict(), file)
+    return file.getvalue()
+
+
+def equal_states(one, other) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal_states(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal_states, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def lagged(config, updates=2):
+    """A learner some updates ahead of the policy that filled the rollout, and that rollout."""
+    engine, learner = started(config)
+    for _ in range(updates):
+        with engine.rollout() as rollout:
+            learner.learn(rollout)
+    with engine.rollout() as rollout:
+        return learner, rollout
+
+
+def in_float64(policy):
+    """A copy that computes in float64 above its trunk, which takes float32 only."""
+    policy = copy.deepcopy(policy)
+    policy.lstm.double(), policy.heads.double()
+    policy.trunk.register_forward_hook(lambda _, __, features: features.double())
+    return policy
+
+
+def losses_written_out(learner, rollout, bonus, sigma, terms):
+    """IMPALA's three losses in float64, sums over time and means over environments in loops; and their gradients."""
+    config, policy = learner.config, in_float64(learner.policy)
+    unroll, reward = rollout.unroll(), torch.from_numpy(rollout.reward).double()
+    starts = torch.cat([unroll.starts[None], unroll.done])
+    out = policy(unroll.obs, starts, tuple(part.double() for part in rollout.lstm_state()))
+    extrinsic, intrinsic = reward, learner.mixer.beta * bonus.double() / sigma
+    gamma = config.discount
+    streams = [(extrinsic + intrinsic, gamma)]
+    if config.value_heads == 2:
+        streams = [(extrinsic, gamma), (intrinsic, config.intrinsic_discount)]
+    log_ratio = torch.empty(unroll.done.shape, dtype=torch.float64)
+    steps, envs = unroll.done.shape
+    for t in range(steps):
+        for b in range(envs):
+            a = unroll.action[t, b]
+            pi, mu = out.logits[t, b].softmax(0)[a], unroll.policy_logits[t, b].double().softmax(0)[a]
+            log_ratio[t, b] = (pi / mu).log().detach()
+    losses = {"policy_gradient": 0.0, "value": 0.0, "entropy": 0.0}
+    for head, (stream, gamma) in enumerate(streams):
+        value = out.values[..., head]
+        v, advantage = written_out(
+            log_ratio, gamma * (~unroll.done).double(), stream, value[:-1].detach(), value[-1].detach(), 1.0, 1.0
+        )
+        if head == 0 and terms is not None:
+            advantage, v = advantage + config.agac_coef * terms[0], v + config.agac_coef * terms[1]
+        for t in range(steps):
+            for b in range(envs):
+                log_pi = out.logits[t, b].log_softmax(0)
+                losses["policy_gradient"] += -advantage[t, b] * log_pi[unroll.action[t, b]] / envs
+                losses["value"] += config.baseline * (v[t, b] - value[t, b]) ** 2 / 2 / envs
+                if head == 0:
+                    losses["entropy"] += config.entropy * (log_pi.exp() * log_pi).sum() / envs
+    gradients = torch.autograd.grad(sum(losses.values()), list(policy.parameters()))
+    return {name: loss.item() for name, loss in losses.items()}, gradients
+
+
+def agac_written_out(learner, unroll):
+    """log mu(a) - log adv(a), and KL(mu || adv), by torch's own distributions."""
+    adversary = next(part.adversary for part in learner.bonus.modules() if hasattr(part, "adversary"))
+    with torch.no_grad():
+        adv = torch.distributions.Categorical(
+            logits=adversary(unroll.obs[:-1].flatten(0, 1)).view_as(unroll.policy_logits)
+        )
+    mu = torch.distributions.Categorical(logits=unroll.policy_logits)
+    surprise = mu.log_prob(unroll.action) - adv.log_prob(unroll.action)
+    return surprise.double(), torch.distributions.kl_divergence(mu, adv).double()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"method": "none"},
+        {"value_heads": 2, "intrinsic_discount": 0.7},
+        {"method": "agac", "agac_coef": 0.5},
+        {"method": "agac", "agac_coef": 0.5, "value_heads": 2, "intrinsic_discount": 0.7},
+    ],
+    ids=str,
+)
+def test_losses_and_gradients_are_the_papers(options):
+    config = small(learning_rate=1e-3, entropy=0.1, max_grad_norm=1e9, **options)
+    learner, rollout = lagged(config)
+    rollout.reward[:] = np.random.default_rng(0).normal(size=rollout.reward.shape)
+    unroll = rollout.unroll()
+    twin = copy.deepcopy((learner.bonus, learner.memory, learner.mixer))
+    bonus = twin[0].score(twin[0].embed(unroll), unroll, twin[1])
+    twin[2].update(bonus[unroll.valid])
+    terms = agac_written_out(learner, unroll) if config.method == "agac" else None
+    wanted, gradients = losses_written_out(learner, rollout, bonus, twin[2].sigma, terms)
+    stats = learner.learn(rollout)[0]
+    for name, loss in wanted.items():
+        assert stats[f"loss_{name}"] == pytest.approx(loss, rel=1e-4, abs=1e-5), name
+    for weight, gradient in zip(learner.policy.parameters(), gradients, strict=True):
+        torch.testing.assert_close(weight.grad, gradient.float(), rtol=1e-3, atol=1e-4)
+    assert abs(stats["importance_ratio"] - 1) > 1e-3  # the policies did differ
+    assert stats["policy_lag"] == 2
+
+
+def test_gradients_are_clipped_to_the_length_asked_for():
+    learner, rollout = lagged(small(max_grad_norm=0.01, encoder_max_grad_norm=0.001), updates=1)
+    stats = learner.learn(rollout)[0]
+    for length, weights, limit in (
+        (stats["policy_grad_norm"], learner.policy.parameters(), 0.01),
+        (stats["encoder_grad_norm"], learner.bonus.parameters(), 0.001),
+    ):
+        assert length > limit  # told before clipping
+        assert torch.stack([w.grad.norm() for w in weights if w.grad is not None]).norm() == pytest.approx(
+            limit, rel=1e-4
+        )
+
+
+def test_the_encoder_embeds_each_unroll_once():
+    learner, rollout = lagged(small(batch=2), updates=0)
+    rows = []
+    learner.bonus.representation.encoder.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
+    learner.learn(rollout)
+    ends = [int(rollout.terminal_known[:, columns].sum()) for columns in (slice(0, 2), slice(2, 4))]
+    assert rows == [(6 + 1) * 2 + k for k in ends]
+
+
+def columns_at_a_time(batch, method):
+    """Mean bonus and memory after three rollouts, each learned `batch` columns at a time."""
+    config = small(batch=batch, method=method)
+    engine, learner = started(config)
+    bonuses = []
+    for _ in range(3):
+        with engine.rollout() as rollout:  # the actor keeps its first weights, so all see the same rollouts
+            bonuses.append(np.mean([stats["bonus"] for stats in learner.learn(rollout)]))
+    return bonuses, learner.memory.state_dict()
+
+
+@pytest.mark.parametrize("method", ["e3b-random", "count"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_columns_in_several_batches_pay_as_all_at_once(method, batch):
+    bonuses, memory = columns_at_a_time(batch, method)
+    wanted, whole = columns_at_a_time(None, method)
+    np.testing.assert_allclose(bonuses, wanted, rtol=1e-4)
+    assert memory.keys() == whole.keys()
+    for name, part in memory.items():
+        close = (
+            torch.allclose(part, whole[name], rtol=1e-3, atol=1e-4) if torch.is_tensor(part) else part == whole[name]
+        )
+        assert close, name
+
+
+@pytest.mark.parametrize("method", ["e3b-random", "count", "noveld"])
+def test_unrolls_of_two_actors_interleaved_pay_as_alone(method):
+    config = small(engine="process", actors=2, method=method, encoder_learning_rate=1e-30)
+    actors = [actor_with_weights(config, number)[0] for number in (0, 1)]
+    spaces = actors[0].envs.single_observation_space, actors[0].envs.single_action_space
+    rollouts = [(number, filled(actors[number], config)) for number in (0, 1, 0, 0, 1, 1, 0)]
+    together = Learner(config, *spaces)
+    alone = [Learner(config, *spaces) for _ in range(2)]
+    for number, rollout in rollouts:
+        paid = together.learn(rollout)[0]["bonus"]
+        assert paid == pytest.approx(alone[number].learn(rollout)[0]["bonus"], rel=1e-5)
+        assert paid > 0
+
+
+def test_policy_features_come_from_the_learners_present_weights():
+    learner, rollout = lagged(small(method="e3b-policy"))
+    unroll = rollout.unroll()
+    flat = unroll.obs.flatten(0, 1)
+    before = learner.policy.encode(flat).detach()
+    features = learner.bonus.embed(unroll)
+    assert torch.equal(features.trajectory.flatten(0, 1), before)
+    assert not features.trajectory.requires_grad
+    assert learner.encoder_optimizer is None
+    stats = learner.learn(rollout)[0]
+    assert stats["bonus"] > 0
+    assert not torch.equal(learner.bonus.embed(unroll).trajectory.flatten(0, 1), before)
+    assert learner.memory.dim == learner.policy.dim
+
+
+DICT = {"env_options": {"max_steps": 7}}
+MESSAGES = {**LAVA, "env_options": {"max_steps": 4}, "num_envs": 2, "unroll": 5}
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_takes_updates(method):
+    world = DICT if method.endswith(("position", "image")) else MESSAGES if method.endswith("message") else {}
+    engine, learner = started(small(method=method, **world))
+    before = copy.deepcopy(learner.policy.state_dict())
+    encoder = [weight.clone() for weight in learner.bonus.parameters() if weight.requires_grad]
+    try:
+        for _ in range(2):
+            with engine.rollout() as rollout:
+                stats = learner.learn(rollout)
+            engine.publish(learner.policy, learner.version)
+    finally:
+        engine.close()
+    assert all(np.isfinite(list(stats[0].values())))
+    assert not equal_states(before, dict(learner.policy.state_dict()))
+    trained = [weight for weight in learner.bonus.parameters() if weight.requires_grad]
+    assert not encoder or not all(map(torch.equal, encoder, trained))
+    assert (stats[0]["bonus"] != 0) == (method not in ("none", "agac-nocount"))
+
+
+def poison_reward(learner, rollout):
+    rollout.reward[2, 1] = np.nan
+
+
+def poison_observation(learner, rollout):
+    rollout.obs[3, 1, 4] = np.inf
+
+
+def poison_inverse_model(learner, rollout):
+    next(learner.bonus.representation.inverse.parameters()).data[0] = torch.nan
+
+
+def poison_values(learner, rollout):
+    learner.policy.heads.bias.data[-1] = torch.inf
+
+
+def poison_gradient(learner, rollout):
+    learner.policy.heads.weight.register_hook(lambda gradient: gradient * torch.inf)
+
+
+def poison_encoder_gradient(learner, rollout):
+    next(learner.bonus.parameters()).register_hook(lambda gradient: gradient * torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("poison", "named"),
+    [
+        (poison_reward, "the reward has NaN"),
+        (poison_observation, "the bonus cannot be computed.*phi has"),
+        (poison_inverse_model, "the loss 'inverse' has NaN"),
+        (poison_values, "the loss '(policy_gradient|value)' has NaN"),
+        (poison_gradient, r"the gradient of policy_gradient \+ value \+ entropy has NaN"),
+        (poison_encoder_gradient, "the gradient of inverse has NaN"),
+    ],
+)
+def test_what_is_not_a_number_is_named_and_spoils_nothing(poison, named):
+    learner, rollout = lagged(small())
+    memory = learner.memory.state_dict()
+    poison(learner, rollout)
+    before = copy.deepcopy(
+        {key: value for key, value in learner.state_dict().items() if key not in ("memory", "mixer")}
+    )
+    with pytest.raises(DivergedError, match=named):
+        learner.learn(rollout)
+    after = learner.state_dict()
+    assert same_numbers(before, {key: after[key] for key in before})
+    if poison in (poison_reward, poison_observation):
+        assert equal_states(memory, after["memory"])
+    assert all(torch.isfinite(leaf).all() for leaf in tree_leaves(after["memory"]) if torch.is_tensor(leaf))
+    assert np.isfinite(learner.mixer.sigma)
+
+
+def same_numbers(one, other) -> bool:
+    """Equal, where NaN equals NaN."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_numbers(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return all(map(same_numbers, one, other))
+    return torch.allclose(one, other, 0, 0, equal_nan=True) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_after_a_bad_reward_training_goes_on():
+    learner, rollout = lagged(small())
+    good = rollout.reward.copy()
+    poison_reward(learner, rollout)
+    with pytest.raises(DivergedError):
+        learner.learn(rollout)
+    rollout.reward[:] = good
+    twin, same_rollout = lagged(small())
+    learner.learn(rollout)
+    twin.learn(same_rollout)
+    assert equal_states(learner.state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("method", ["e3b", "agac", "noveld", "e3b-policy"])
+def test_a_saved_learner_goes_on_as_if_nothing_had_happened(method):
+    learner, rollout = lagged(small(method=method))
+    saved = torch.load(io.BytesIO(state_bytes(learner)), weights_only=True)
+    other, _ = lagged(small(method=method, seed=9), updates=0)
+    other.load_state_dict(saved)
+    for _ in range(2):
+        learner.learn(rollout)
+        other.learn(rollout)
+    assert equal_states(learner.state_dict(), other.state_dict())
+    assert other.frames == 4 * 6 * 4
+
+
+def test_learning_leaves_the_rollout_as_it_is():
+    learner, rollout = lagged(small(batch=2))
+    before = copy.deepcopy(rollout)
+    learner.learn(rollout)
+    for name in vars(before):
+        pairs = zip(tree_leaves(getattr(before, name)), tree_leaves(getattr(rollout, name)), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs), name
+
+
+def test_policy_and_encoder_start_with_other_weights():
+    """One seed for both would make phi a copy of the policy's trunk."""
+    _, learner = started(small(dim=256))
+    trunk, phi = learner.policy.trunk.state_dict(), learner.bonus.representation.encoder.state_dict()
+    assert trunk.keys() == phi.keys()
+    assert not all(torch.equal(trunk[name], phi[name]) for name in trunk if "weight" in name)
+
+
+def test_unknown_last_observations_are_neither_paid_nor_counted_in_the_scale():
+    learner, rollout = lagged(small(method="e3b-random"), updates=0)
+    rollout.terminal_known[:] = False
+    ends = int(rollout.done.sum())
+    assert ends > 0 or not rollout.done.any()
+    learner.learn(rollout)
+    assert learner.mixer.state_dict()["count"] == rollout.done.size - ends
+
+
+def test_stages_are_timed():
+    learner, _ = lagged(small(), updates=1)
+    assert set(learner.seconds) == {"embed", "score", "encoder", "policy", "optimisers"}
+    assert all(seconds > 0 for seconds in learner.seconds.values())
