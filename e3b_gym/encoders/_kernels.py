@@ -7,6 +7,8 @@ random numbers: they vectorise, and what they say is checked by an exact compari
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -23,12 +25,15 @@ def _compiled(function):
         return njit(error_model="numpy", nogil=True)(function)
 
 
-def new_keys(width):
+def new_keys(width: int) -> Any:
     """Odd numbers below 2**32 in uint64 [width], the same in every process."""
     return np.random.default_rng(0).integers(1, 2**32, width, dtype=np.uint64) | np.uint64(1)
 
 
-_PATCH_KEYS = new_keys(9)
+_PATCH_KEYS = new_keys(3)
+_BITS = np.uint64(21)  # of a symbol: three fit a word
+_ONE, _THREE = np.uint64(2**21 - 1), np.uint64(2**63 - 1)
+MOST_SYMBOLS = 2**21
 
 
 @_compiled
@@ -49,8 +54,8 @@ def _equal(a, b):
 
 @_compiled
 def _slot(total, mask):
-    mixed = total * _MIX
-    return np.int64((mixed ^ (mixed >> _HALF)) & mask)
+    mixed = (total ^ (total >> _HALF)) * _MIX
+    return np.int64((mixed >> _HALF) & mask)
 
 
 @_compiled
@@ -77,6 +82,15 @@ def number_rows(rows, keys, table, table_hashes, known, count, numbers):
                 break
             slot = (slot + 1) & np.int64(mask)
     return count
+
+
+@_compiled
+def add_from_rows(table, numbers, rows):
+    """rows[r] += table[numbers[r]]; table [P, D], numbers [R], rows [R, D]."""
+    for r in range(len(numbers)):
+        source, row = table[np.uintp(numbers[r])], rows[np.uintp(r)]
+        for d in range(len(row)):
+            row[np.uintp(d)] += source[np.uintp(d)]
 
 
 @_compiled
@@ -149,14 +163,19 @@ def find_windows(symbols, windows):
 
 
 @_compiled
+def _patch_slot(triples, mask):
+    return _slot(triples[0] * _PATCH_KEYS[0] + triples[1] * _PATCH_KEYS[1] + triples[2] * _PATCH_KEYS[2], mask)
+
+
+@_compiled
 def _with_more_room(patches, table):
-    """Twice the room for the patches [U, 9], and their hash table anew."""
-    more = np.empty((2 * len(patches), 9), np.int32)
+    """Twice the room for the patches [U, 3], and their hash table anew."""
+    more = np.empty((2 * len(patches), 3), np.uint64)
     more[: len(patches)] = patches
     table = np.full(2 * len(table), -1, np.int32)
     mask = np.uint64(len(table) - 1)
     for number in range(1, len(patches)):
-        slot = _slot(_hash(patches[number], _PATCH_KEYS), mask)
+        slot = _patch_slot((patches[number, 0], patches[number, 1], patches[number, 2]), mask)
         while table[slot] >= 0:
             slot = (slot + 1) & np.int64(mask)
         table[slot] = number
@@ -168,57 +187,77 @@ def number_patches(symbols, windows, reach, numbers):
     """numbers[m, i, j] = u where patches[u] are the 3x3 symbols around the cell; all [M, rows, columns] with a halo.
 
     Beyond `reach` cells from its window a map's patches are those of map 0. Patches count from 1; 0 is the halo.
-    Returns them, [1 + U, 9].
+    Returns them as [1 + U, 3]: three symbols to a word, which is exact while there are fewer than `MOST_SYMBOLS`.
     """
-    patches, table = np.zeros((1024, 9), np.int32), np.full(4096, -1, np.int32)
+    patches, table = np.zeros((1024, 3), np.uint64), np.full(4096, -1, np.int32)
     mask = np.uint64(len(table) - 1)
     count = 1
-    patch = np.empty(9, np.int32)
     for m in range(len(symbols)):
         if m > 0:
             numbers[m] = numbers[0]
+        left, right = max(1, windows[m, 2] - reach), min(symbols.shape[2] - 1, windows[m, 3] + reach + 1)
         for i in range(max(1, windows[m, 0] - reach), min(symbols.shape[1] - 1, windows[m, 1] + reach + 1)):
-            for j in range(max(1, windows[m, 2] - reach), min(symbols.shape[2] - 1, windows[m, 3] + reach + 1)):
-                for k in range(9):
-                    patch[k] = symbols[m, i + k // 3 - 1, j + k % 3 - 1]
-                if count == len(patches):
-                    patches, table = _with_more_room(patches, table)
-                    mask = np.uint64(len(table) - 1)
-                slot = _slot(_hash(patch, _PATCH_KEYS), mask)
-                while table[slot] >= 0 and not _equal(patch, patches[table[slot]]):
+            above, here, below = symbols[m, i - 1], symbols[m, i], symbols[m, i + 1]
+            a = np.uint64(above[left - 1]) << _BITS | np.uint64(above[left])
+            b = np.uint64(here[left - 1]) << _BITS | np.uint64(here[left])
+            c = np.uint64(below[left - 1]) << _BITS | np.uint64(below[left])
+            for j in range(left, right):
+                a = (a << _BITS | np.uint64(above[j + 1])) & _THREE
+                b = (b << _BITS | np.uint64(here[j + 1])) & _THREE
+                c = (c << _BITS | np.uint64(below[j + 1])) & _THREE
+                slot = _patch_slot((a, b, c), mask)
+                number = table[slot]
+                while number >= 0:
+                    if patches[number, 0] == a and patches[number, 1] == b and patches[number, 2] == c:
+                        break
                     slot = (slot + 1) & np.int64(mask)
-                if table[slot] < 0:
+                    number = table[slot]
+                if number < 0:
+                    number = count
                     table[slot] = count
-                    patches[count] = patch
+                    patches[count, 0], patches[count, 1], patches[count, 2] = a, b, c
                     count += 1
-                numbers[m, i, j] = table[slot]
+                    if count == len(patches):
+                        patches, table = _with_more_room(patches, table)
+                        mask = np.uint64(len(table) - 1)
+                numbers[m, i, j] = number
     return patches[:count]
 
 
 @_compiled
-def number_strips(cells, width, keys, table, table_hashes, numbers, first, starts):
-    """numbers[m, s] = p where strip s of map m, `width` rows of cells [M, rows, columns], is the p-th different one.
+def look_ups(patches, index):
+    """index[u - 1, k] = 9 v + k where v is the k-th symbol of patch u: its row in a table of nine per symbol."""
+    for u in range(1, len(patches)):
+        for row in range(3):
+            triple = patches[u, row]
+            for column in range(2, -1, -1):
+                k = 3 * row + column
+                index[u - 1, k] = 9 * np.int64(triple & _ONE) + k
+                triple >>= _BITS
 
-    Those of strip s are starts[s] to starts[s + 1]; first[p] is a map that has it. `table` [2**k > M].
+
+@_compiled
+def number_tiles(cells, size, keys, table, table_hashes, numbers, first, starts):
+    """numbers[m, t] = p where tile t of map m, `size` neighbours of cells [M, n], is the p-th different one.
+
+    Those of tile t are starts[t] to starts[t + 1]; first[p] is a map that has it. `table` [2**k > M].
     """
     mask = np.uint64(len(table) - 1)
     count = 0
-    for s in range(numbers.shape[1]):
-        starts[s] = count
+    for t in range(numbers.shape[1]):
+        starts[t] = count
         table[:] = -1
-        top = 1 + s * width
-        bottom = min(top + width, cells.shape[1] - 1)
         for m in range(len(cells)):
-            strip = cells[m, top:bottom].ravel()
-            total = _hash(strip, keys)
+            tile = cells[m, t * size : (t + 1) * size]
+            total = _hash(tile, keys)
             slot = _slot(total, mask)
             while table[slot] >= 0 and not (
-                table_hashes[slot] == total and _equal(strip, cells[first[table[slot]], top:bottom].ravel())
+                table_hashes[slot] == total and _equal(tile, cells[first[table[slot]], t * size : (t + 1) * size])
             ):
                 slot = (slot + 1) & np.int64(mask)
             if table[slot] < 0:
                 table[slot], table_hashes[slot] = count, total
                 first[count] = m
                 count += 1
-            numbers[m, s] = table[slot]
+            numbers[m, t] = table[slot]
     starts[numbers.shape[1]] = count

@@ -38,7 +38,7 @@ from e3b_gym.unroll import Tree
 
 try:
     from e3b_gym.encoders.patches import embed_maps
-    from e3b_gym.encoders.sum_rows import sum_rows
+    from e3b_gym.encoders.sum_rows import add_rows_
     from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
 except ImportError:  # no numba
     CAN_ACCELERATE = False
@@ -48,6 +48,8 @@ else:
 GLYPH_WIDTH = 64
 MAP_SHAPE = (21, 79)
 NUM_CHARACTERS = 256
+MAP_TILE = (4, 21)  # columns and rows: full height needs no other order of the weights, which are many
+CROP_TILES = {16: (4, 4), 9: (9, 9)}  # small tiles repeat more often; behind five layers nothing short of a crop does
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,8 @@ class MiniHackNetwork(Encoder):
         super().__init__()
         self.dim, self.accelerate, self.memoise = sizes.hidden, accelerate, False
         self.glyphs = nn.Embedding(num_glyphs, GLYPH_WIDTH)
-        self.map = GlyphTrunk(MAP_SHAPE, sizes) if sizes.full_map else None
-        self.crop = GlyphTrunk((sizes.crop_side, sizes.crop_side), sizes)
+        self.map = GlyphTrunk(MAP_SHAPE, MAP_TILE, sizes) if sizes.full_map else None
+        self.crop = GlyphTrunk((sizes.crop_side, sizes.crop_side), CROP_TILES[sizes.crop_side], sizes)
         self.stats = StatsTrunk(sizes)
         self.message = MessageTrunk(sizes)
         self.fc2 = nn.Linear(sizes.hidden, sizes.hidden)
@@ -162,33 +164,31 @@ class MiniHackNetwork(Encoder):
         for key, trunk in {"glyphs_crop": self.crop, "glyphs": self.map}.items():
             if trunk is not None:
                 trunks[key] = partial(trunk, embedding=self.glyphs, accelerate=fast)
-        once = (self._remembered if self.memoise and not torch.is_grad_enabled() else _once) if fast else _plainly
         x = self.stats(obs["blstats"])
         for key, function in trunks.items():
-            x = x + once(key, function, obs[key])
-        return self.norm(torch.relu(self.fc2(torch.relu(x))))  # type: ignore[no-any-return]
+            x = self._add(x, key, function, obs[key]) if fast else x + function(obs[key])
+        return self.norm(torch.relu_(self.fc2(torch.relu_(x))))  # type: ignore[no-any-return]
 
     def clear_memo(self) -> None:
         """Forgets what was remembered under other weights."""
         for memo in self._memos.values():
             memo.forget()
 
-    def _remembered(self, key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    def _add(self, x: Tensor, key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """x + function(rows), in place; function sees each different row once."""
+        if self.memoise and not torch.is_grad_enabled():
+            table, numbers = self._current_memo(key).look_up(function, rows)
+        else:
+            different, numbers = unique_rows(rows)
+            table = function(different)
+        return add_rows_(x, table, numbers)
+
+    def _current_memo(self, key: str) -> RowMemo:
         version = sum(parameter._version for parameter in self.parameters())
         if version != self._memo_version:
             self.clear_memo()
             self._memo_version = version
-        return self._memos[key](function, rows)
-
-
-def _plainly(key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    return function(rows)
-
-
-def _once(key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """function(rows), each different row computed once."""
-    different, numbers = unique_rows(rows)
-    return sum_rows(function(different), numbers.unsqueeze(1))
+        return self._memos[key]
 
 
 def _can_accelerate(weight: Tensor, *obs: Tensor) -> bool:
@@ -199,8 +199,9 @@ def _can_accelerate(weight: Tensor, *obs: Tensor) -> bool:
 class GlyphTrunk(nn.Module):
     """Glyphs [rows, height, width] -> embeddings -> 3x3 convolutions -> a block of the first layer, [rows, hidden]."""
 
-    def __init__(self, shape: tuple[int, int], sizes: Sizes) -> None:
+    def __init__(self, shape: tuple[int, int], tile: tuple[int, int], sizes: Sizes) -> None:
         super().__init__()
+        self.tile = tile
         inputs = (GLYPH_WIDTH, *sizes.filters[:-1])
         self.convolutions = nn.ModuleList(
             nn.Conv2d(i, o, 3, padding=1) for i, o in zip(inputs, sizes.filters, strict=True)
@@ -209,7 +210,8 @@ class GlyphTrunk(nn.Module):
 
     def forward(self, glyphs: Tensor, embedding: nn.Embedding, accelerate: bool) -> Tensor:
         if accelerate:
-            return embed_maps(glyphs, embedding.weight, self.convolutions, self.block.weight)  # type: ignore[arg-type]
+            layers: Any = self.convolutions
+            return embed_maps(glyphs, embedding.weight, layers, self.block.weight, self.tile)
         x = embedding(glyphs.int()).permute(0, 3, 1, 2)  # [rows, C, H, W]
         for convolution in self.convolutions:
             x = F.elu(convolution(x))

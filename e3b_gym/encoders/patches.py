@@ -8,9 +8,9 @@ and equal patches give equal results: number the different patches, call the num
 the same kind. Layer l sees patches of side 2 l + 1. A batch of MiniHack maps repeats them a lot (5,184 frames of random
 play, 8.6 million cells, five layers: 3,145, 29,363, 82,779, 143,872 and 218,922 different patches).
 
-The linear layer behind sums over strips of the map, `STRIP` columns each, and again equal strips are computed once:
+The linear layer behind sums over tiles of the map, and again equal tiles are computed once:
 
-    y(map) = sum_s Y_s[strip s of the map],   Y_s = X_s V_s'
+    y(map) = sum_t Y_t[tile t of the map],   Y_t = X_t V_t'
 
 The function and its gradients are those of the plain modules up to rounding. Numbers are found by hashing with exact
 comparison, near the cells that differ from a map full of the commonest symbol.
@@ -19,7 +19,8 @@ comparison, near the cells that differ from a map full of the commonest symbol.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -30,10 +31,12 @@ from torch.nn import functional as F
 from e3b_gym.encoders import _kernels
 from e3b_gym.encoders.sum_rows import add_to_rows, sum_rows
 
-STRIP = 4
+Array: TypeAlias = np.ndarray[Any, Any]
 
 
-def embed_maps(maps: Tensor, embedding: Tensor, convolutions: Sequence[nn.Conv2d], weight: Tensor) -> Tensor:
+def embed_maps(
+    maps: Tensor, embedding: Tensor, convolutions: Sequence[nn.Conv2d], weight: Tensor, tile: tuple[int, int]
+) -> Tensor:
     """Embedding, 3x3 convolutions with ELU, and a linear layer without bias.
 
     Args:
@@ -41,6 +44,7 @@ def embed_maps(maps: Tensor, embedding: Tensor, convolutions: Sequence[nn.Conv2d
         embedding: [symbols, C].
         convolutions: Kernel 3, stride 1, padding 1.
         weight: [D, W * H * channels], its inputs in the order (column, row, channel).
+        tile: Columns and rows of a tile. Tiles as high as the map cost nothing to lay out; smaller ones must divide it.
     """
     glyphs, symbols = _number_glyphs(maps, len(embedding))
     windows = np.empty((len(symbols), 4), np.int64)
@@ -49,16 +53,21 @@ def embed_maps(maps: Tensor, embedding: Tensor, convolutions: Sequence[nn.Conv2d
     for layer, convolution in enumerate(convolutions):
         cells = np.zeros_like(symbols)
         patches = _kernels.number_patches(symbols, windows, layer + 1, cells)
-        index = torch.from_numpy(patches[1:] * 9 + np.arange(9, dtype=np.int32))  # [patches, 9]
+        index = np.empty((len(patches) - 1, 9), np.int32)
+        _kernels.look_ups(patches, index)
         kernel = convolution.weight.permute(1, 3, 2, 0).flatten(1)  # [C, 9 C'], column before row
         table = (h @ kernel).view(-1, convolution.out_channels)  # [9 (1 + patches before), C']
-        h = _with_zero_row(F.elu_(sum_rows(table, index).add_(convolution.bias)))  # [1 + patches, C']
+        sums = sum_rows(table, torch.from_numpy(index)).add_(convolution.bias)  # type: ignore[arg-type]
+        h = _with_zero_row(F.elu_(sums))  # [1 + patches, C']
         symbols = cells
-    out: Tensor = _Strips.apply(h, weight, symbols[1:])  # type: ignore[no-untyped-call]
+    cells = np.ascontiguousarray(symbols[1:, 1:-1, 1:-1])  # [M, W, H]
+    if tile[1] < maps.shape[1]:
+        weight, cells = _tile_by_tile(weight.view(len(weight), *cells.shape[1:], -1), cells, tile)
+    out: Tensor = _Tiles.apply(h, weight, cells.reshape(len(maps), -1), tile[0] * tile[1])  # type: ignore[no-untyped-call]
     return out
 
 
-def _number_glyphs(maps: Tensor, num_glyphs: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _number_glyphs(maps: Tensor, num_glyphs: int) -> tuple[Array, Array]:
     """The glyphs present [symbols], and the maps as their numbers from 1 on, [1 + M, W + 2, H + 2] with a halo of 0.
 
     Map 0 is full of the commonest glyph.
@@ -79,56 +88,55 @@ def _with_zero_row(h: Tensor) -> Tensor:
     return F.pad(h, (0, 0, 1, 0))
 
 
-class _Strips(torch.autograd.Function):
-    """The last layer: h [1 + patches, C], weight [D, W * H * C], cells [M, W + 2, H + 2] -> [M, D]."""
+def _tile_by_tile(weight: Tensor, cells: Array, tile: tuple[int, int]) -> tuple[Tensor, Array]:
+    """Puts the cells of a tile side by side: weight [D, W, H, C], cells [M, W, H]."""
+    columns, rows = tile
+    width, height = cells.shape[1] // columns, cells.shape[2] // rows
+    weight = weight.view(len(weight), width, columns, height, rows, -1).transpose(2, 3).flatten(1)
+    return weight, cells.reshape(-1, width, columns, height, rows).swapaxes(2, 3)
+
+
+class _Tiles(torch.autograd.Function):
+    """The last layer: h [1 + patches, C], weight [D, n C], cells [M, n] -> [M, D]; `size` cells in a row are a tile."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, cells: np.ndarray[Any, Any]) -> Tensor:
-        numbers, first, starts = _number_strips(cells)
+    def forward(ctx: Any, h: Tensor, weight: Tensor, cells: Array, size: int) -> Tensor:
+        numbers, first, starts = _number_tiles(cells, size)
         table = h.new_empty(len(first), len(weight))
-        ctx.inputs = []
-        for strip, (columns, patches) in enumerate(_strips(cells, first, starts, h.shape[1])):
-            x = h.index_select(0, patches.view(-1)).view(len(patches), -1)  # [different strips, cells C]
-            torch.mm(x, weight[:, columns].t(), out=table[starts[strip] : starts[strip + 1]])
-            ctx.inputs.append((x, columns, patches.view(-1, 1)))
-        ctx.save_for_backward(h, weight)
-        ctx.numbers, ctx.starts = numbers, starts
+        ctx.tiles = []
+        for tile, (start, stop) in enumerate(pairwise(starts)):
+            patches = torch.from_numpy(cells[first[start:stop], tile * size : (tile + 1) * size].ravel())
+            x = h.index_select(0, patches).view(stop - start, -1)  # [different tiles, size C]
+            inputs = slice(tile * size * h.shape[1], tile * size * h.shape[1] + x.shape[1])
+            torch.mm(x, weight[:, inputs].t(), out=table[start:stop])
+            ctx.tiles.append((x, patches.unsqueeze(1), inputs, slice(start, stop)))
+        ctx.save_for_backward(h, weight, numbers)
         return F.embedding_bag(numbers, table, mode="sum")
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
-        h, weight = ctx.saved_tensors
-        d_table = h.new_zeros(ctx.starts[-1], len(weight))
-        add_to_rows(d_table, ctx.numbers, d_out.contiguous())
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        h, weight, numbers = ctx.saved_tensors
+        d_table = h.new_zeros(ctx.tiles[-1][-1].stop, len(weight))
+        add_to_rows(d_table, numbers, d_out.contiguous())
         d_h, d_weight = torch.zeros_like(h), torch.empty_like(weight)
-        for strip, (x, columns, patches) in enumerate(ctx.inputs):
-            d_strip = d_table[ctx.starts[strip] : ctx.starts[strip + 1]]
-            torch.mm(d_strip.t(), x, out=d_weight[:, columns])
-            add_to_rows(d_h, patches, (d_strip @ weight[:, columns]).view(-1, h.shape[1]))
-        return d_h, d_weight, None
+        for x, patches, inputs, different in ctx.tiles:
+            d_tile = d_table[different]
+            if len(x) == 1:  # a tile that is the same in all maps; `mm` is slow at an outer product
+                torch.mul(d_tile.t(), x, out=d_weight[:, inputs])
+            else:
+                torch.mm(d_tile.t(), x, out=d_weight[:, inputs])
+            add_to_rows(d_h, patches, (d_tile @ weight[:, inputs]).view(-1, h.shape[1]))
+        return d_h, d_weight, None, None
 
 
-def _number_strips(cells: np.ndarray[Any, Any]) -> tuple[Tensor, np.ndarray[Any, Any], list[int]]:
-    """Which different strip each map has [M, strips], a map that has each [P], and where each strip's begin in P."""
-    maps, rows, columns = cells.shape
-    strips = -(-(rows - 2) // STRIP)
+def _number_tiles(cells: Array, size: int) -> tuple[Tensor, Array, list[int]]:
+    """Which different tile each map has [M, tiles], a map that has each [P], and where the tiles begin in P."""
+    maps = len(cells)
+    tiles = -(-cells.shape[1] // size)
     slots = 1 << (2 * maps).bit_length()
-    numbers, first = np.empty((maps, strips), np.int32), np.empty(maps * strips, np.int64)
-    starts = np.empty(strips + 1, np.int64)
-    work = (_kernels.new_keys(STRIP * columns), np.empty(slots, np.int32), np.empty(slots, np.uint64))
-    _kernels.number_strips(cells, STRIP, *work, numbers, first, starts)
+    numbers, first = np.empty((maps, tiles), np.int32), np.empty(maps * tiles, np.int64)
+    starts = np.empty(tiles + 1, np.int64)
+    work = (_kernels.new_keys(size), np.empty(slots, np.int32), np.empty(slots, np.uint64))
+    _kernels.number_tiles(cells, size, *work, numbers, first, starts)
     return torch.from_numpy(numbers), first[: starts[-1]], starts.tolist()
-
-
-def _strips(
-    cells: np.ndarray[Any, Any], first: np.ndarray[Any, Any], starts: list[int], channels: int
-) -> list[tuple[slice, Tensor]]:
-    """For each strip the columns of the weight it meets, and the patches of its different ones [P, cells]."""
-    rows, columns = cells.shape[1] - 2, cells.shape[2] - 2
-    parts = []
-    for strip, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
-        top, bottom = strip * STRIP, min(strip * STRIP + STRIP, rows)
-        patches = cells[first[start:stop], 1 + top : 1 + bottom, 1:-1].reshape(stop - start, -1)
-        parts.append((slice(top * columns * channels, bottom * columns * channels), torch.from_numpy(patches)))
-    return parts

@@ -2,7 +2,8 @@
 
 out[r] = sum_j table[index[r, j]];   d table[p] = sum of d out[r] over all (r, j) with index[r, j] = p
 
-`embedding_bag` in mode "sum", with a compiled gradient: PyTorch's is slow on a CPU.
+`sum_rows` is `embedding_bag` in mode "sum", with a compiled gradient: PyTorch's is slow on a CPU. `add_rows_` is the
+case of one look-up per row, added in place.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ def sum_rows(table: Tensor, index: Tensor) -> Tensor:
     return out
 
 
+def add_rows_(rows: Tensor, table: Tensor, numbers: Tensor) -> Tensor:
+    """rows[r] += table[numbers[r]], in place and with gradients; rows [R, D], table [P, D], numbers [R] in int32."""
+    out: Tensor = _AddRows.apply(rows, table, numbers)  # type: ignore[no-untyped-call]
+    return out
+
+
 def add_to_rows(table: Tensor, index: Tensor, rows: Tensor) -> None:
     """table[index[r, j]] += rows[r], in place; table [P, D], index [R, J] in int32, rows [R, D], all contiguous."""
     narrow = table.shape[1] <= NARROW and table.shape[1] % _kernels.LANES == 0
@@ -40,9 +47,27 @@ class _SumRows(torch.autograd.Function):
         return F.embedding_bag(index, table, mode="sum")
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
         d_table = d_out.new_zeros(ctx.rows, d_out.shape[1])
         add_to_rows(d_table, index, d_out.contiguous())
         return d_table, None
+
+
+class _AddRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, table: Tensor, numbers: Tensor) -> Tensor:
+        ctx.save_for_backward(numbers)
+        ctx.mark_dirty(rows)
+        ctx.rows = len(table)
+        _kernels.add_from_rows(table.contiguous().numpy(), numbers.numpy(), rows.numpy())
+        return rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
+        (numbers,) = ctx.saved_tensors
+        d_table = d_out.new_zeros(ctx.rows, d_out.shape[1])
+        add_to_rows(d_table, numbers.unsqueeze(1), d_out.contiguous())
+        return d_out, d_table, None

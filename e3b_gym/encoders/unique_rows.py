@@ -58,37 +58,42 @@ def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 class RowMemo:
     """Remembers f(row) for integer rows until `forget`. Not for training: what it gives has no gradient."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MEMO_BYTES) -> None:
+        self.max_bytes = max_bytes
         self._known: _KnownRows | None = None
         self._values = torch.empty(0)
 
     def __reduce__(self) -> Any:
         """Copies and pickles start empty."""
-        return RowMemo, ()
+        return RowMemo, (self.max_bytes,)
 
     def forget(self) -> None:
         """Call it when f changes."""
         if self._known is not None:
             self._known.forget()
 
-    def __call__(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """f(rows) [R, D] of rows [R, ...]; f is asked for those not yet known."""
+    def look_up(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
+        """A table [P, D] of f, and the place of each of `rows` [R, ...] in it, int32 [R].
+
+        f is asked for the rows not yet known. The table is valid until the next call.
+        """
         flat = _flat(rows)
         if self._known is None:
             sample = function(rows[:1])
-            capacity = MEMO_BYTES // (flat[:1].nbytes + sample.nbytes)
+            capacity = max(self.max_bytes // (flat[:1].nbytes + sample.nbytes), 1)
             self._known, self._values = _KnownRows(capacity, flat), sample.new_empty(capacity, sample.shape[1])
         known = self._known
-        if len(flat) > len(known.rows):
-            return function(rows)
         if known.count + len(flat) > len(known.rows):
             known.forget()
+        if len(flat) > len(known.rows):
+            different, numbers = unique_rows(rows)
+            return function(different), numbers
         before = known.count
         numbers = known.number(flat)
         if known.count > before:
             new = torch.from_numpy(known.rows[before : known.count]).view(-1, *rows.shape[1:])
             self._values[before : known.count] = function(new)
-        return self._values.index_select(0, numbers)
+        return self._values, numbers
 
 
 def _flat(rows: Tensor) -> np.ndarray[Any, Any]:
