@@ -32,7 +32,7 @@ from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
 
 MOST_FAILURES = 3  # in a row, of one actor, without a finished unroll
-_LOOK_SECONDS = 1.0  # how often a waiting learner looks after its actors
+_LOOK_SECONDS = 1.0  # how often, at least, a waiting learner looks after its actors
 _GRACE_SECONDS = 3.0  # for actors to close their environments
 
 
@@ -55,6 +55,7 @@ class ProcessEngine:
         start_method: None for "fork" on Linux, "spawn" elsewhere.
 
     Attributes:
+        hang_seconds: as given.
         waited: seconds that the learner has waited for rollouts.
     """
 
@@ -77,7 +78,7 @@ class ProcessEngine:
             _Member(config, number, starts[number], Shared(layout, method == "fork"), self._weights, method)
             for number in range(config.actors)
         ]
-        self._hang_seconds = hang_seconds
+        self.hang_seconds = hang_seconds
         self._looked = time.monotonic()
         self._filled: deque[tuple[_Member, int]] = deque()
         self._free = [(member, number) for number in range(rollouts) for member in self._members]
@@ -116,7 +117,7 @@ class ProcessEngine:
         start = time.perf_counter()
         self._receive(0.0)
         while not self._filled:
-            self._receive(_LOOK_SECONDS)
+            self._receive(min(_LOOK_SECONDS, self.hang_seconds / 8))
         self.waited += time.perf_counter() - start
         member, number = self._filled.popleft()
         try:
@@ -154,15 +155,15 @@ class ProcessEngine:
         """Replaces actors that have died or hang."""
         now = time.monotonic()
         # An actor is not to blame for a learner that stood still; no single gap counts for much.
-        passed, self._looked = min(now - self._looked, self._hang_seconds / 4), now
+        passed, self._looked = min(now - self._looked, self.hang_seconds / 4), now
         for member in self._members:
             if not member.process.is_alive():
                 self._filled.extend((member, number) for number in member.take())  # what it finished before its end
                 self._replace(member, member.error or f"its process ended with {_exit(member.process.exitcode)}")
             elif member.error:
                 self._replace(member, member.error)
-            elif member.quiet(passed) > self._hang_seconds:
-                self._replace(member, f"it has taken no step for {self._hang_seconds:g} seconds")
+            elif member.quiet(passed) > self.hang_seconds:
+                self._replace(member, f"it has taken no step for {self.hang_seconds:g} seconds")
 
     def _replace(self, member: _Member, reason: str) -> None:
         member.end(_GRACE_SECONDS if member.error else 0.0)

@@ -176,7 +176,7 @@ class SharedWeights:
             for name, array in slots.weights[slot].items():
                 torch.from_numpy(array).copy_(weights[name].detach())
             slots.versions[slot] = version
-        slots.newest[0] = slot
+            slots.newest[0] = slot  # still locked, so whoever reads this version finds none older afterwards
         return True
 
     def read(self, known: int, load: Callable[[dict[str, Tensor], int], object]) -> None:
