@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch test test-slow coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,19 @@ $(STAMP): setup.cfg constraints.txt pyproject.toml
 
 demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live curves, then a picture (5 minutes)
 	$(BIN)/python -m experiments.rooms demo
+
+# The command's words are make's own: `make train ENV=... learning_rate=3e-4` hands every NAME=value on.
+OWN   := PYTHON WORKERS VENV BIN STAMP PYTEST OMP_NUM_THREADS
+WORDS = $(foreach word,$(filter-out $(OWN:%=%=%),$(MAKEOVERRIDES)),'$(word)')
+
+train: $(STAMP)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STEPS= SEED= NET= RUN= <any field>=]; RUN=... RESUME=1
+	@$(BIN)/python -m experiments.train $(WORDS)
+
+evaluate: $(STAMP)  ## success and return of a run in new worlds: RUN=... [EPISODES= SEED= CHECKPOINT=best GREEDY=1]
+	@$(BIN)/python -m experiments.evaluate $(WORDS)
+
+watch: $(STAMP)  ## a run's agent in the terminal, with its bonus: RUN=... [EPISODES= SEED= RECORD=film.gif]
+	@$(BIN)/python -m experiments.watch $(WORDS)
 
 board: $(STAMP)  ## TensorBoard on runs/
 	$(BIN)/tensorboard --logdir runs

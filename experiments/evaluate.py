@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,12 +68,12 @@ def evaluate(
     settings, _ = folder.load()
     config = settings.config
     torch.set_num_threads(config.threads)
-    num_envs = next(n for n in range(min(MOST_ENVS, episodes), 0, -1) if episodes % n == 0)
+    num_envs = min(MOST_ENVS, episodes)
     envs = make_vec(config.env, num_envs, **world_options(config))
     try:
         spaces = envs.single_observation_space, envs.single_action_space
         player = load_player(folder, settings, which, spaces, greedy=greedy, seed=seed)
-        played = play(envs, player, fresh_seeds(config, num_envs, seed), episodes // num_envs)
+        played = play(envs, player, fresh_seeds(config, num_envs, seed), episodes)
     finally:
         envs.close()
     result = {
@@ -92,26 +92,28 @@ def evaluate(
     file = folder.path / f"evaluation-{which}{'-greedy' if greedy else ''}-seed{seed}.json"
     lines = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in result.items())
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    print(
-        f"{config.env}: {config.method} with {settings.agent} after {player.frames:,} frames ({which} checkpoint), ",
-        end="",
-    )
-    print(f"{episodes} episodes in new worlds, actions {result['actions']}")
-    for name in ("success", "return", "length"):
-        if name in result:
-            entry = result[name]
-            print(f"  {name:8} {entry['mean']:.4g}   95 % interval [{entry['low']:.4g}, {entry['high']:.4g}]")
+    report(result)
     print(f"written to {file}")
     return result
 
 
-def play(envs: VectorEnv[Any, Any, Any], player: Player, seeds: list[int], each: int) -> list[Played]:
-    """The first `each` episodes of every environment."""
+def report(result: Mapping[str, Any]) -> None:
+    """Prints what was found."""
+    print("{env}: {method} with {agent} after {frames:,} frames ({checkpoint} checkpoint)".format(**result))
+    print("{episodes} episodes in worlds that training did not use, actions {actions}".format(**result))
+    for name in ("success", "return", "length"):
+        if name in result:
+            print("  {:8} {mean:<7.4g} 95 % interval [{low:.4g}, {high:.4g}]".format(name, **result[name]))
+
+
+def play(envs: VectorEnv[Any, Any, Any], player: Player, seeds: list[int], episodes: int) -> list[Played]:
+    """The first few episodes of every environment, `episodes` in all."""
+    wanted = [len(range(env, episodes, len(seeds))) for env in range(len(seeds))]  # equal shares, rest to the first
     obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # lists are fine, too
     starts = np.ones(len(seeds), dtype=np.bool_)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
     played: list[list[Played]] = [[] for _ in seeds]
-    while min(map(len, played)) < each:
+    while any(len(done) < share for done, share in zip(played, wanted, strict=True)):
         obs, rewards, terminated, truncated, infos = envs.step(player.act(obs, starts))
         starts = np.logical_or(terminated, truncated)
         returns += rewards
@@ -121,7 +123,7 @@ def play(envs: VectorEnv[Any, Any, Any], player: Player, seeds: list[int], each:
             success = bool(told["is_success"][env]) if "is_success" in told else None
             played[env].append(Played(seeds[env], float(returns[env]), int(lengths[env]), success))
             returns[env], lengths[env] = 0.0, 0
-    return [episode for env in played for episode in env[:each]]
+    return [episode for done, share in zip(played, wanted, strict=True) for episode in done[:share]]
 
 
 def summary(played: Sequence[Played]) -> dict[str, Any]:

@@ -1,0 +1,229 @@
+"""Watch a run's agent: in the terminal with its bonus beside it, or as a film.
+
+    make watch RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=3] [SEED=0] [GREEDY=1] [FPS=10]
+    make watch RUN=runs/... RECORD=film.gif            or film.mp4; the bonus is the strip below the picture
+
+What is shown beside the world: each of the latest steps with its action, the environment's reward, and the bonus b as
+the agent was paid for it before scaling (docs/bonuses.md).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from e3b_gym.envs import SuiteNotInstalledError, make
+from e3b_gym.envs.play import CLEAR, Image, for_film, half_blocks
+from e3b_gym.envs.registry import all_tasks
+from e3b_gym.unroll import Tree, tree_map
+from experiments.players import fresh_seeds, load_player, world_options
+from experiments.runs import RunFolder
+from experiments.settings import convert, is_set, split_arguments
+
+WORDS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
+PANEL_LINES, BAR = 20, 16
+"""Of the panel beside the world: steps shown at least, and characters of the longest bar."""
+STRIP = 48
+"""Height in pixels of the bonus below a film's picture."""
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the agent: what it did, what that brought, and how the episode ended, if it did."""
+
+    action: str
+    reward: float
+    bonus: float
+    ending: str = ""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A picture (text or RGB) and the episode's steps so far."""
+
+    frame: Any
+    episode: int
+    steps: Sequence[Step]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("help", "-h", "--help"):
+        print(__doc__)
+        return 0
+    try:
+        words, fields = split_arguments(given, WORDS)
+        if other := sorted(set(fields) - {"seed"}):
+            raise ValueError(f"watch takes {', '.join(WORDS)} and SEED, not {', '.join(other)}")
+        episodes = convert("EPISODES", words.get("EPISODES", "3"), int)
+        fps = convert("FPS", words.get("FPS", "10"), float)
+        if episodes < 1 or fps <= 0:
+            raise ValueError(f"EPISODES must be at least 1 and FPS positive; got {episodes} and {fps}")
+        film = Path(words["RECORD"]) if "RECORD" in words else None
+        if film is not None and film.suffix not in (".gif", ".mp4"):
+            raise ValueError(f"a film ends in .gif or .mp4, got {film.name!r}")
+        seed, greedy = convert("SEED", fields.get("seed", "0"), int), is_set(words, "GREEDY")
+        which, modes = words.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
+        show = Show(RunFolder.existing(words.get("RUN")), which, modes, greedy, seed)
+        scenes = show.scenes(fresh_seeds(show.settings.config, episodes, seed))
+        if film is None:
+            watch(scenes, show.title, fps)
+        else:
+            print(f"{record(scenes, film, fps)} pictures in {film}")
+    except (ValueError, SuiteNotInstalledError, ImportError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+    return 0
+
+
+class Show:
+    """A run's agent at play in one environment, which draws itself in the first of `modes` that it knows."""
+
+    def __init__(self, folder: RunFolder, which: str, modes: tuple[str, ...], greedy: bool, seed: int) -> None:
+        self.settings, _ = folder.load()
+        config = self.settings.config
+        torch.set_num_threads(config.threads)
+        _, task = all_tasks().get(config.env, (None, None))
+        self._names: tuple[str, ...] = task.actions if task is not None else ()
+        self._env = _make_rendered(config.env, modes, world_options(config))
+        spaces = self._env.observation_space, self._env.action_space
+        self._player = load_player(folder, self.settings, which, spaces, greedy=greedy, seed=seed)
+        self._engine = self._player.bonus_engine()
+        self.title = f"{config.env}: {config.method} with {self.settings.agent} after {self._player.frames:,} frames"
+
+    def scenes(self, worlds: Sequence[int]) -> Iterator[Scene]:
+        """Plays one episode in each world (a seed); yields after every reset and step."""
+        try:
+            for episode, world in enumerate(worlds, start=1):
+                yield from self._episode(episode, world)
+        finally:
+            self._env.close()
+
+    def _episode(self, episode: int, world: int) -> Iterator[Scene]:
+        env, player, engine = self._env, self._player, self._engine
+        obs, _ = env.reset(seed=world)
+        engine.reset(_batch(obs))
+        steps: list[Step] = []
+        yield Scene(env.render(), episode, steps)
+        starts, done = np.ones(1, dtype=np.bool_), False
+        while not done:
+            action = player.act(_batch(obs), starts)
+            obs, reward, terminated, truncated, info = env.step(action[0])
+            done, starts = bool(terminated or truncated), np.zeros(1, dtype=np.bool_)
+            seen = done and info.get("final_observation_valid", True)
+            paid = engine.step(
+                action,
+                _batch(obs),
+                np.array([reward]),
+                np.array([done]),
+                {0: obs} if seen else {},
+                policy_logits=player.logits,
+            )
+            name = self._names[action[0]] if self._names else str(action[0])
+            ending = _ending(truncated, info.get("is_success")) if done else ""
+            steps.append(Step(name, float(reward), float(paid.bonus[0]), ending))
+            yield Scene(env.render(), episode, steps)
+
+
+def watch(scenes: Iterator[Scene], title: str, fps: float) -> None:
+    """Shows scenes in the terminal; on anything but a terminal they follow each other."""
+    live = sys.stdout.isatty()
+    for scene in scenes:
+        world = scene.frame if isinstance(scene.frame, str) else half_blocks(scene.frame, columns=64)
+        text = beside(world.rstrip("\n"), panel(scene, max(PANEL_LINES, world.count("\n"))))
+        print(f"{CLEAR if live else ''}{title}, episode {scene.episode}\n{text}", flush=True)
+        ended = bool(scene.steps) and bool(scene.steps[-1].ending)
+        if live:
+            time.sleep(max(1.5, 1 / fps) if ended else 1 / fps)
+
+
+def panel(scene: Scene, lines: int) -> str:
+    """The latest steps of the episode, newest last; bars are relative to the largest bonus among them."""
+    text = [f"{'step':>4}  {'action':10} {'reward':>6}  {'bonus':>8}"]
+    first = max(0, len(scene.steps) - lines + 2)
+    shown = scene.steps[first:]
+    largest = max((step.bonus for step in shown), default=0.0) or 1.0
+    for number, step in enumerate(shown, start=first + 1):
+        bar = "█" * round(BAR * max(step.bonus, 0.0) / largest)
+        line = f"{number:4}  {step.action:10.10} {step.reward:6.3g}  {step.bonus:8.4g} {bar:{BAR}} {step.ending}"
+        text.append(line.rstrip())
+    total = sum(step.reward for step in scene.steps)
+    return "\n".join([*text, f"{'return':>16} {total:6.3g}"])
+
+
+def beside(left: str, right: str) -> str:
+    """Two texts next to each other; colour codes take no room."""
+    rows, others = left.split("\n"), right.split("\n")
+    width = max(len(_ANSI.sub("", row)) for row in rows) + 3
+    height = max(len(rows), len(others))
+    rows += [""] * (height - len(rows))
+    others += [""] * (height - len(others))
+    pairs = zip(rows, others, strict=True)
+    return "\n".join(f"{row}{' ' * (width - len(_ANSI.sub('', row)))}{other}".rstrip() for row, other in pairs)
+
+
+def record(scenes: Iterator[Scene], path: Path, fps: float) -> int:
+    """Films scenes; returns the number of pictures. The file's ending chooses the format."""
+    try:
+        import imageio.v2 as imageio
+    except ImportError as error:
+        raise ImportError("films need imageio; run: pip install 'e3b-gym[report]'") from error
+    settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    film: Any
+    with imageio.get_writer(path, **settings) as film:
+        count = 0
+        for scene in scenes:
+            film.append_data(with_strip(for_film(scene.frame), [step.bonus for step in scene.steps]))
+            count += 1
+    return count
+
+
+def with_strip(image: Image, bonuses: Sequence[float]) -> Image:
+    """The picture, and below it a bar for each of the latest steps, relative to the largest bonus among them."""
+    strip = np.full((STRIP, image.shape[1], 3), 24, dtype=np.uint8)
+    bar = 4
+    latest = bonuses[-(image.shape[1] // bar) :]
+    largest = max(latest, default=0.0) or 1.0
+    for place, bonus in enumerate(latest):
+        height = round((STRIP - 4) * max(bonus, 0.0) / largest)
+        strip[STRIP - height :, place * bar : place * bar + bar - 1] = (240, 160, 40)
+    return np.concatenate([image, strip])
+
+
+def _make_rendered(id: str, modes: tuple[str, ...], options: dict[str, Any]) -> gym.Env[Any, Any]:
+    """The environment in the first of `modes` that it knows."""
+    probe: Any = make(id, **options)
+    known = probe.metadata.get("render_modes", [])
+    probe.close()
+    for mode in modes:
+        if mode in known:
+            return make(id, render_mode=mode, **options)
+    raise ValueError(f"{id} renders {', '.join(known) or 'nothing'}; this needs {' or '.join(modes)}")
+
+
+def _batch(obs: Tree) -> Tree:
+    return tree_map(lambda leaf: np.array(leaf)[None], obs)
+
+
+def _ending(truncated: bool, success: bool | None) -> str:
+    if truncated:
+        return "time limit"
+    return "ended" if success is None else "success" if success else "failure"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
