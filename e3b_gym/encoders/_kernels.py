@@ -33,7 +33,6 @@ def new_keys(width: int) -> Any:
 _PATCH_KEYS = new_keys(3)
 _BITS = np.uint64(21)  # of a symbol: three fit a word
 _ONE, _THREE = np.uint64(2**21 - 1), np.uint64(2**63 - 1)
-MOST_SYMBOLS = 2**21
 
 
 @_compiled
@@ -183,11 +182,12 @@ def _with_more_room(patches, table):
 
 
 @_compiled
-def number_patches(symbols, windows, reach, numbers):
+def number_patches(symbols, windows, reach, most, numbers):
     """numbers[m, i, j] = u where patches[u] are the 3x3 symbols around the cell; all [M, rows, columns] with a halo.
 
     Beyond `reach` cells from its window a map's patches are those of map 0. Patches count from 1; 0 is the halo.
-    Returns them as [1 + U, 3]: three symbols to a word, which is exact while there are fewer than `MOST_SYMBOLS`.
+    Returns them as [1 + U, 3]: three symbols to a word, which is exact up to 2**21 of them. Gives up and returns none
+    where there are more than `most`.
     """
     patches, table = np.zeros((1024, 3), np.uint64), np.full(4096, -1, np.int32)
     mask = np.uint64(len(table) - 1)
@@ -213,6 +213,8 @@ def number_patches(symbols, windows, reach, numbers):
                     slot = (slot + 1) & np.int64(mask)
                     number = table[slot]
                 if number < 0:
+                    if count > most:
+                        return patches[:0]
                     number = count
                     table[slot] = count
                     patches[count, 0], patches[count, 1], patches[count, 2] = a, b, c

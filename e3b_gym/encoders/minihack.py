@@ -138,8 +138,8 @@ class MiniHackNetwork(Encoder):
     Attributes:
         accelerate: Whether to take the fast path where it applies.
         memoise: Set it on the copy that acts: without gradients, what the trunks give for a message, crop or map is
-            then remembered until the weights change. Call `clear_memo` after a change that PyTorch does not count
-            (through `.data`, or by another process in shared memory).
+            then remembered. Call `clear_memo` when the weights change; changes that PyTorch counts (optimisers,
+            `load_state_dict`, but not `.data` or another process's) are noticed even so.
     """
 
     def __init__(self, sizes: Sizes, num_glyphs: int, layer_norm: bool, accelerate: bool) -> None:
@@ -156,6 +156,7 @@ class MiniHackNetwork(Encoder):
             _start_wide(self)
         _start_as_one([trunk.block for trunk in (self.map, self.crop, self.stats, self.message) if trunk is not None])
         self._memos = {key: RowMemo() for key in ("glyphs", "glyphs_crop", "message")} if CAN_ACCELERATE else {}
+        self._memo_weights: list[nn.Parameter] = []
         self._memo_version = -1
 
     def forward(self, obs: Tree) -> Tensor:
@@ -164,6 +165,8 @@ class MiniHackNetwork(Encoder):
         for key, trunk in {"glyphs_crop": self.crop, "glyphs": self.map}.items():
             if trunk is not None:
                 trunks[key] = partial(trunk, embedding=self.glyphs, accelerate=fast)
+        if fast and self.memoise:
+            self._refresh_memo()
         x = self.stats(obs["blstats"])
         for key, function in trunks.items():
             x = self._add(x, key, function, obs[key]) if fast else x + function(obs[key])
@@ -173,22 +176,22 @@ class MiniHackNetwork(Encoder):
         """Forgets what was remembered under other weights."""
         for memo in self._memos.values():
             memo.forget()
+        self._memo_weights = list(self.parameters())
+
+    def _refresh_memo(self) -> None:
+        version = sum(weight._version for weight in self._memo_weights)
+        if version != self._memo_version or not self._memo_weights:
+            self.clear_memo()
+            self._memo_version = sum(weight._version for weight in self._memo_weights)
 
     def _add(self, x: Tensor, key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """x + function(rows), in place; function sees each different row once."""
         if self.memoise and not torch.is_grad_enabled():
-            table, numbers = self._current_memo(key).look_up(function, rows)
+            table, numbers = self._memos[key].look_up(function, rows)
         else:
             different, numbers = unique_rows(rows)
             table = function(different)
         return add_rows_(x, table, numbers)
-
-    def _current_memo(self, key: str) -> RowMemo:
-        version = sum(parameter._version for parameter in self.parameters())
-        if version != self._memo_version:
-            self.clear_memo()
-            self._memo_version = version
-        return self._memos[key]
 
 
 def _can_accelerate(weight: Tensor, *obs: Tensor) -> bool:

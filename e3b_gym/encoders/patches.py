@@ -33,6 +33,8 @@ from e3b_gym.encoders.sum_rows import add_to_rows, sum_rows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+MOST_PATCHES = 2**20  # of one layer, to bound the memory (600 MB with 16 filters); half the maps at a time beyond
+
 
 def embed_maps(
     maps: Tensor, embedding: Tensor, convolutions: Sequence[nn.Conv2d], weight: Tensor, tile: tuple[int, int]
@@ -52,7 +54,9 @@ def embed_maps(
     h = _with_zero_row(F.embedding(torch.from_numpy(glyphs), embedding))  # [1 + symbols, C]
     for layer, convolution in enumerate(convolutions):
         cells = np.zeros_like(symbols)
-        patches = _kernels.number_patches(symbols, windows, layer + 1, cells)
+        patches = _kernels.number_patches(symbols, windows, layer + 1, MOST_PATCHES, cells)
+        if not len(patches) and len(maps) > 1:
+            return torch.cat([embed_maps(half, embedding, convolutions, weight, tile) for half in maps.chunk(2)])
         index = np.empty((len(patches) - 1, 9), np.int32)
         _kernels.look_ups(patches, index)
         kernel = convolution.weight.permute(1, 3, 2, 0).flatten(1)  # [C, 9 C'], column before row

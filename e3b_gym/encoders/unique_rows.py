@@ -61,7 +61,7 @@ class RowMemo:
     def __init__(self, max_bytes: int = MEMO_BYTES) -> None:
         self.max_bytes = max_bytes
         self._known: _KnownRows | None = None
-        self._values = torch.empty(0)
+        self._values: np.ndarray[Any, Any] = np.empty(0)  # not a tensor, which might belong to an inference mode
 
     def __reduce__(self) -> Any:
         """Copies and pickles start empty."""
@@ -81,7 +81,7 @@ class RowMemo:
         if self._known is None:
             sample = function(rows[:1])
             capacity = max(self.max_bytes // (flat[:1].nbytes + sample.nbytes), 1)
-            self._known, self._values = _KnownRows(capacity, flat), sample.new_empty(capacity, sample.shape[1])
+            self._known, self._values = _KnownRows(capacity, flat), np.empty((capacity, sample.shape[1]), np.float32)
         known = self._known
         if known.count + len(flat) > len(known.rows):
             known.forget()
@@ -92,8 +92,8 @@ class RowMemo:
         numbers = known.number(flat)
         if known.count > before:
             new = torch.from_numpy(known.rows[before : known.count]).view(-1, *rows.shape[1:])
-            self._values[before : known.count] = function(new)
-        return self._values, numbers
+            self._values[before : known.count] = function(new).numpy()
+        return torch.from_numpy(self._values), numbers
 
 
 def _flat(rows: Tensor) -> np.ndarray[Any, Any]:
