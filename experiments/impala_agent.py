@@ -115,8 +115,8 @@ class ImpalaPlayer:
         out = self._policy(rows, torch.from_numpy(starts)[None], state)
         self._state, self.logits = out.state, out.logits[0]  # [N, A]
         if self._greedy:
-            return self.logits.argmax(-1).numpy()  # type: ignore[no-any-return]
-        return torch.multinomial(self.logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()  # type: ignore[no-any-return]
+            return self.logits.argmax(-1).numpy()
+        return torch.multinomial(self.logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()
 
     def bonus_engine(self) -> BonusEngine:
         """The learned bonus for one environment, with the scale that training arrived at."""

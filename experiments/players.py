@@ -32,7 +32,9 @@ class Player(Protocol):
     """
 
     frames: int
-    logits: Tensor
+
+    @property
+    def logits(self) -> Tensor: ...
 
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
         """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import shutil
 import sys
@@ -18,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+from numpy.typing import NDArray
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from agents.impala.rollout import Episodes
@@ -41,8 +42,13 @@ class EpisodeWindow:
 
     def add(self, episodes: Episodes) -> None:
         self.count += len(episodes.returns)
-        for name, values in zip(self._rows, (episodes.returns, episodes.lengths, episodes.successes), strict=True):
-            self._rows[name].extend(float(value) for value in values if not math.isnan(value))
+        columns: dict[str, NDArray[Any]] = {
+            "return": episodes.returns,
+            "length": episodes.lengths,
+            "success": episodes.successes,
+        }
+        for name, values in columns.items():
+            self._rows[name].extend(values[~np.isnan(values)].tolist())
 
     def means(self) -> dict[str, float]:
         """By name; what is not known yet, or never told by the suite, is left out."""
@@ -138,13 +144,21 @@ class Progress:
         self._stream = sys.stdout if stream is None else stream
         self._live = self._stream.isatty()
         self._csv = CsvFile(folder / "progress.csv", frames)
-        self._board = SummaryWriter(str(folder), purge_step=frames if frames else None)
+        self._board = SummaryWriter(str(folder), purge_step=frames + 1 if frames else None)
         self._means, self._newest = Means(), dict[str, float]()
         now = time.monotonic()
         self._start, self._pace = now, deque([(now, frames)], maxlen=100)
         self._next_row, self._next_line = now + log_seconds, now
         self._last_row = (now, frames)
         self._seconds: dict[str, float] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next part of the run shows from its beginning."""
+        return {"episodes": self.episodes.state_dict(), "seconds": time.monotonic() - self._start}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.episodes.load_state_dict(state["episodes"])
+        self._start -= state["seconds"]
 
     def add(self, update: Update, seconds: Mapping[str, float]) -> None:
         """Takes what a rollout brought, and the seconds spent so far by stage."""
@@ -177,9 +191,8 @@ class Progress:
         then, before = self._last_row
         fresh = max(frames - before, 1)
         timing = {"fps": fresh / max(now - then, 1e-9)}
-        timing |= {
-            f"{stage}_us": 1e6 * (spent - self._seconds.get(stage, 0.0)) / fresh for stage, spent in seconds.items()
-        }
+        for stage, spent in seconds.items():
+            timing[f"{stage}_us"] = 1e6 * (spent - self._seconds.get(stage, 0.0)) / fresh  # microseconds per frame
         groups = {"episode": self.episodes.means(), "learner": self._means.take(), "time": timing}
         row = {"frames": frames, "seconds": round(now - self._start, 1), "episodes": self.episodes.count}
         for group, values in groups.items():

@@ -77,13 +77,19 @@ class Stopper:
 
 def make_trainee(settings: Settings, resume: Path | None = None) -> Trainee:
     """The agent of a run; raises ValueError where agent, method and environment do not fit together."""
-    if isinstance(settings.config, Config):
-        from experiments.impala_agent import ImpalaTrainee
+    try:
+        if isinstance(settings.config, Config):
+            from experiments.impala_agent import ImpalaTrainee
 
-        return ImpalaTrainee(settings.config, settings.run, resume)
-    from experiments.sb3_agents import SB3Trainee
+            return ImpalaTrainee(settings.config, settings.run, resume)
+        from experiments.sb3_training import SB3Trainee
 
-    return SB3Trainee(settings.agent, settings.config, settings.run, resume)
+        return SB3Trainee(settings.agent, settings.config, settings.run, resume)
+    except TypeError as error:
+        if "unexpected keyword" not in str(error) or not settings.config.env_options:
+            raise
+        options = ", ".join(f"env.{name}" for name in settings.config.env_options)
+        raise ValueError(f"{settings.config.env} does not take all of {options}: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words, fields = split_arguments(given, WORDS)
         prepare = prepare_resumed if is_set(words, "RESUME") else prepare_new
         folder, settings, trainee = prepare(words, fields)
-    except (ValueError, SuiteNotInstalledError) as error:
+    except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     try:
@@ -147,7 +153,7 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee) -> int:
     start, saver = time.monotonic(), _Saver(trainee, settings.run)
     progress = Progress(folder.path, settings.config.steps, trainee.frames, settings.run.log_seconds)
     if trainee.extra:
-        progress.episodes.load_state_dict(trainee.extra["episodes"])
+        progress.load_state_dict(trainee.extra)
 
     def observe(update: Update) -> None:
         progress.add(update, trainee.seconds)
@@ -191,7 +197,7 @@ class _Saver:
 
     def save(self, progress: Progress) -> None:
         if self._trainee.frames > self._saved:
-            self._trainee.save(progress.episodes.score, {"episodes": progress.episodes.state_dict()})
+            self._trainee.save(progress.episodes.score, progress.state_dict())
             self._saved = self._trainee.frames
         self._due = time.monotonic() + self._period
 

@@ -98,7 +98,7 @@ class Show:
         torch.set_num_threads(config.threads)
         _, task = all_tasks().get(config.env, (None, None))
         self._names: tuple[str, ...] = task.actions if task is not None else ()
-        self._env = _make_rendered(config.env, modes, world_options(config))
+        self._env: Any = _make_rendered(config.env, modes, world_options(config))
         spaces = self._env.observation_space, self._env.action_space
         self._player = load_player(folder, self.settings, which, spaces, greedy=greedy, seed=seed)
         self._engine = self._player.bonus_engine()

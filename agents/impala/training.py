@@ -72,8 +72,13 @@ class Training:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Spent so far by stage; "rollout" is acting (inline) or waiting for actors (process)."""
-        return {**self._waited, **self.learner.seconds}
+        """Spent so far by stage; "rollout" is acting (inline) or waiting for actors, whose own are "actor_..."."""
+        actors: list[dict[str, float]] = getattr(self.engine, "actor_seconds", [])
+        theirs: dict[str, float] = defaultdict(float)
+        for actor in actors:
+            for stage, spent in actor.items():
+                theirs[f"actor_{stage}"] += spent
+        return {**self._waited, **self.learner.seconds, **theirs}
 
     def state_dict(self) -> dict[str, Any]:
         return {"learner": self.learner.state_dict(), "engine": self.engine.state_dict()}

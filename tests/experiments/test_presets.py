@@ -1,0 +1,186 @@
+"""Presets and words: what a command line says is what the config holds, and what means nothing is an error."""
+
+import dataclasses
+
+import pytest
+import yaml
+
+from agents.impala.config import Config
+from e3b_gym.bonuses import METHODS
+from experiments import settings
+from experiments.ppo_config import PPOConfig
+from experiments.settings import PRESET_FOLDER, closest, convert, load_presets, resolve, scalar, split_arguments
+
+ENVS = {
+    "rooms": "Rooms-K4-v0",
+    "minihack": "MiniHack-MultiRoom-N6-Lava-v0",
+    "vizdoom": "VizdoomMyWayHomeSparse-v0",
+    "minigrid": "MiniGrid-MultiRoom-N4-S5-v1",
+    "other": "CartPole-v1",
+}
+
+
+def paper(env, method="e3b"):
+    return resolve("impala", "paper", {"env": ENVS[env], "method": method}).config
+
+
+def test_every_suite_has_a_preset_file_and_every_file_a_suite():
+    assert {path.stem for path in PRESET_FOLDER.glob("*.yaml")} == set(ENVS)
+
+
+@pytest.mark.parametrize("suite", ENVS)
+def test_every_preset_resolves_for_every_method(suite):
+    for preset, agents in load_presets(suite).items():
+        for agent in agents:
+            for method in METHODS:
+                assert resolve(agent, preset, {"env": ENVS[suite], "method": method}).config.method == method
+
+
+@pytest.mark.parametrize("suite", ENVS)
+def test_home_is_there_for_every_agent(suite):
+    assert set(load_presets(suite)["home"]) == set(settings.AGENTS)
+
+
+@pytest.mark.parametrize("suite", ENVS)
+def test_a_preset_holds_differences_only(suite):
+    for agents in load_presets(suite).values():
+        for agent, sections in agents.items():
+            defaults = {field.name: field.default for field in dataclasses.fields(settings.AGENTS[agent])}
+            for name, value in sections["all"].items():
+                assert value != defaults[name], f"{name} is the default already"
+
+
+def test_the_papers_table_of_minihack():
+    common = {
+        "learning_rate": 1e-4,
+        "rms_alpha": 0.99,
+        "rms_eps": 1e-5,
+        "unroll": 80,
+        "num_envs": 80,  # its 80 buffers
+        "max_grad_norm": 40.0,
+        "baseline": 0.5,
+        "discount": 0.99,
+        "steps": 50_000_000,
+        "net": "paper",
+        "bonus_preset": "paper",
+        "bonus": {},
+    }
+    entropy = {"none": 0.0005, "e3b": 0.005, "e3b-random": 0.005, "noveld-message": 0.005, "ride": 0.0005, "icm": 0.0005}
+    for method, cost in entropy.items():
+        config = paper("minihack", method)
+        assert {name: getattr(config, name) for name in common} == common
+        assert config.entropy == cost, method
+
+
+@pytest.mark.parametrize(
+    ("method", "bonus"),
+    [
+        ("e3b", {"normaliser": "none", "beta": 3e-6, "ridge": 0.1}),
+        ("ride", {"normaliser": "none", "beta": 3e-2, "forward_coef": 0.5, "inverse_coef": 0.8}),
+        ("icm", {"normaliser": "none", "beta": 3e-3, "forward_coef": 0.2, "inverse_coef": 0.8}),
+    ],
+)
+def test_the_papers_tables_of_vizdoom(method, bonus):
+    assert paper("vizdoom", method).bonus == bonus
+
+
+def test_the_paper_did_not_train_everywhere_or_with_everything():
+    with pytest.raises(ValueError, match="rooms has no PRESET=paper; it has home"):
+        paper("rooms")
+    with pytest.raises(ValueError, match="is for AGENT=impala, not for ppo"):
+        resolve("ppo", "paper", {"env": ENVS["minihack"]})
+
+
+def test_the_command_line_wins_over_the_preset_and_the_preset_over_the_defaults():
+    config = resolve("impala", "home", {"env": ENVS["minihack"], "entropy": "0.02"}).config
+    assert (config.entropy, config.net, config.discount) == (0.02, "fast", Config("x").discount)
+
+
+def test_options_of_the_bonus_the_environment_and_the_run_by_name():
+    given = {"env": ENVS["rooms"], "beta": "0.1", "bonus.ridge": "0.01", "env.max_steps": "100", "keep": "5"}
+    made = resolve("impala", "home", given)
+    assert made.config.bonus == {"beta": 0.1, "ridge": 0.01}
+    assert made.config.env_options == {"max_steps": 100}
+    assert made.run.keep == 5
+
+
+def test_what_the_count_needs_is_asked_of_the_environment():
+    def options(env, method, **bonus):
+        return resolve("impala", "home", {"env": ENVS[env], "method": method, **bonus}).config.env_options
+
+    assert options("minigrid", "noveld-position") == {"position": True}
+    assert options("minigrid", "count", **{"bonus.key": "position"}) == {"position": True}
+    assert options("minigrid", "noveld") == {}
+    assert "glyphs" in options("minihack", "count-image")["observation_keys"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("learningrate", "did you mean learning_rate"),
+        ("bonus.rigde", "did you mean bonus.ridge"),
+        ("alpha", "has no option 'alpha'"),  # NovelD has it, E3B has not
+        ("minibatches", "has no option 'minibatches'"),  # PPO has it
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_closest(name, message):
+    with pytest.raises(ValueError, match=message):
+        resolve("impala", "home", {"env": ENVS["rooms"], name: "1"})
+
+
+def test_unknown_words_methods_and_agents_are_answered_likewise():
+    with pytest.raises(ValueError, match="did you mean STEPS"):
+        split_arguments(["STEP=3"], ("RUN",))
+    with pytest.raises(ValueError, match="expected NAME=value, got '--steps'"):
+        split_arguments(["--steps"], ("RUN",))
+    with pytest.raises(ValueError, match="did you mean noveld"):
+        resolve("impala", "home", {"env": ENVS["rooms"], "method": "noveldd"})
+    with pytest.raises(ValueError, match="choose from impala, recurrent_ppo, ppo"):
+        resolve("dqn", "home", {"env": ENVS["rooms"]})
+    with pytest.raises(ValueError, match="which environment"):
+        resolve("impala", "home", {})
+
+
+@pytest.mark.parametrize("content", ["home: {impala: {all: {learn_rate: 1}}}", "home: {impala: {e4b: {}}}", "home: {imp: {}}"])
+def test_a_preset_file_with_a_name_that_means_nothing_is_an_error(content, tmp_path, monkeypatch):
+    yaml.safe_load(content)
+    (tmp_path / "rooms.yaml").write_text(content)
+    monkeypatch.setattr(settings, "PRESET_FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"learn_rate|e4b|imp"):
+        resolve("impala", "home", {"env": ENVS["rooms"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3e-4", 3e-4), ("10M", 10_000_000), ("1.5k", 1500), ("7", 7), ("true", True), ("None", None), ("none", "none"),
+     ("[a, b]", ["a", "b"]), ("inf", float("inf")), ("next", "next"), ("10_000", 10_000)],
+)  # fmt: skip
+def test_text_is_read_as_what_it_spells(text, value):
+    assert scalar(text) == value
+    assert type(scalar(text)) is type(value)
+
+
+def test_a_field_gets_its_type_or_the_name_of_its_type():
+    assert convert("steps", "2e6", int) == 2_000_000
+    assert isinstance(convert("steps", "2e6", int), int)
+    assert convert("entropy", "1", float) == 1.0
+    assert convert("batch", "none", int | None) is None
+    for value, kind, message in (("1.5", int, "a whole number"), ("big", float, "a number"), ("true", int, "whole")):
+        with pytest.raises(ValueError, match=message):
+            convert("x", value, kind)
+    with pytest.raises(ValueError, match="net must be paper or fast; got 'slow'"):
+        resolve("impala", "home", {"env": ENVS["rooms"], "net": "slow"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"minibatches": 7}, "divide"), ({"discount": 1.1}, "discount"), ({"epochs": 0}, "epochs"), ({"lstm": 0}, "lstm"),
+     ({"learning_rate": float("inf")}, "learning_rate")],
+)  # fmt: skip
+def test_the_config_of_ppo_checks_itself(change, message):
+    with pytest.raises(ValueError, match=message):
+        PPOConfig("Rooms-K3-v0", **change)
+
+
+def test_closest_falls_back_to_the_whole_list():
+    assert closest("zzz", ["a", "b"]) == "choose from a, b."
