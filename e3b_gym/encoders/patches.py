@@ -51,11 +51,12 @@ def embed_maps(
     glyphs, symbols = _number_glyphs(maps, len(embedding))
     windows = np.empty((len(symbols), 4), np.int64)
     _kernels.find_windows(symbols, windows)
+    most = max(MOST_PATCHES, 2 * symbols[0].size)  # one map and map 0 always pass
     h = _with_zero_row(F.embedding(torch.from_numpy(glyphs), embedding))  # [1 + symbols, C]
     for layer, convolution in enumerate(convolutions):
         cells = np.zeros_like(symbols)
-        patches = _kernels.number_patches(symbols, windows, layer + 1, MOST_PATCHES, cells)
-        if not len(patches) and len(maps) > 1:
+        patches = _kernels.number_patches(symbols, windows, layer + 1, most, cells)
+        if not len(patches):
             return torch.cat([embed_maps(half, embedding, convolutions, weight, tile) for half in maps.chunk(2)])
         index = np.empty((len(patches) - 1, 9), np.int32)
         _kernels.look_ups(patches, index)
