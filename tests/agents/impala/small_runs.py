@@ -35,16 +35,16 @@ def actor_with_weights(config: Config, number: int = 0) -> tuple[Actor, Learner]
     return actor, learner
 
 
+def room_for(actor: Actor, config: Config) -> Rollout:
+    """An empty rollout of the sizes that the actor fills."""
+    lstm = actor.policy.lstm
+    sizes = actor.policy.num_actions, config.unroll, config.num_envs, (lstm.num_layers, lstm.hidden_size)
+    return Rollout.allocate(actor.envs.single_observation_space, *sizes)
+
+
 def filled(actor: Actor, config: Config) -> Rollout:
     """A rollout of its own with the actor's next unroll."""
-    lstm = actor.policy.lstm
-    rollout = Rollout.allocate(
-        actor.envs.single_observation_space,
-        actor.policy.num_actions,
-        config.unroll,
-        config.num_envs,
-        (lstm.num_layers, lstm.hidden_size),
-    )
+    rollout = room_for(actor, config)
     actor.fill(rollout)
     return rollout
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from small_runs import LAVA, actor_with_weights, filled, small
+from small_runs import LAVA, actor_with_weights, filled, room_for, small
 
 from agents.impala.actor import make_envs, world_seed
 from e3b_gym.unroll import tree_leaves, tree_map
@@ -40,13 +40,14 @@ def same(tree, other):
 def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
     config = RUNS[run]
     actor, _ = playing(config)
-    rollouts = [filled(actor, config) for _ in range(3)]
+    rollout = room_for(actor, config)  # filled again and again, as in training
     envs = make_envs(config, config.num_envs, world_seed(config, 0, 0))  # each step's observations are read at once
     obs, _ = envs.reset()
     starts = np.ones(config.num_envs, np.bool_)
     returns, lengths = np.zeros(config.num_envs), np.zeros(config.num_envs, int)
     ends = 0
-    for rollout in rollouts:
+    for _ in range(3):
+        actor.fill(rollout)
         unroll = rollout.unroll()
         arrived = tree_map(torch.Tensor.numpy, unroll.next_obs)
         assert np.array_equal(rollout.starts, starts)
