@@ -96,23 +96,6 @@ def _add_2(a, b, weight, out_a, out_b):
 
 
 @_compiled_sums
-def _add_3(a, b, c, weight, out_a, out_b, out_c):
-    """Three rows for one pass over weight, two outputs at a time."""
-    for j in range(0, len(out_a), 2):
-        w, x = weight[j], weight[j + 1]
-        wa, wb, wc, xa, xb, xc = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
-        for k in range(len(a)):
-            wa, wb, wc = wa + a[k] * w[k], wb + b[k] * w[k], wc + c[k] * w[k]
-            xa, xb, xc = xa + a[k] * x[k], xb + b[k] * x[k], xc + c[k] * x[k]
-        out_a[j] += wa
-        out_a[j + 1] += xa
-        out_b[j] += wb
-        out_b[j + 1] += xb
-        out_c[j] += wc
-        out_c[j + 1] += xc
-
-
-@_compiled_sums
 def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
     """Four rows for one pass over weight, two outputs at a time."""
     for j in range(0, len(out_a), 2):
@@ -135,15 +118,14 @@ def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
 def _add_product(source, shift, weight, target, rows):
     """target[r] += weight @ source[r + shift] for r in rows."""
     i, n = 0, len(rows)
-    while n - i >= 4:
-        a, b, c, d = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        sources = source[a + shift], source[b + shift], source[c + shift], source[d + shift]
-        _add_4(*sources, weight, target[a], target[b], target[c], target[d])
-        i += 4
-    if n - i == 3:
+    spare = np.empty(target.shape[1], target.dtype)
+    while n - i >= 3:  # three go as four: what takes time is to read the matrix
         a, b, c = rows[i], rows[i + 1], rows[i + 2]
-        _add_3(source[a + shift], source[b + shift], source[c + shift], weight, target[a], target[b], target[c])
-    elif n - i == 2:
+        d, target_d = (rows[i + 3], target[rows[i + 3]]) if n - i > 3 else (c, spare)
+        sources = source[a + shift], source[b + shift], source[c + shift], source[d + shift]
+        _add_4(*sources, weight, target[a], target[b], target[c], target_d)
+        i += 4
+    if n - i == 2:
         a, b = rows[i], rows[i + 1]
         _add_2(source[a + shift], source[b + shift], weight, target[a], target[b])
     elif n - i == 1:
