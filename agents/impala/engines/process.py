@@ -223,7 +223,10 @@ class _Member:
         # A Ctrl-C must not hit the new process before it has learned to ignore it.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process.start()
+            with warnings.catch_warnings():
+                # Python 3.12 and later warn of forks beside threads; the new process waits for none of them.
+                warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
+                self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
         theirs.close()
