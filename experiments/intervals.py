@@ -16,7 +16,8 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     centre = share + _Z**2 / (2 * trials)
     spread = _Z * math.sqrt(share * (1 - share) / trials + _Z**2 / (4 * trials**2))
     scale = 1 + _Z**2 / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    low, high = (centre - spread) / scale, (centre + spread) / scale
+    return min(max(low, 0.0), share), max(min(high, 1.0), share)  # rounding leaves the share inside
 
 
 def bootstrap(values: Sequence[float], draws: int = 10_000) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from agents.impala.config import Config
 from agents.impala.networks import Networks, networks_for
 from agents.recurrent_ppo import RecurrentPPO
-from e3b_gym.unroll import Tree
+from e3b_gym.unroll import Tree, tree_map
 from e3b_gym.wrappers.engine import BonusEngine
 from e3b_gym.wrappers.saving import load_engine
 from e3b_gym.wrappers.sb3 import E3BRewardWrapper, make_vec_env
@@ -40,9 +41,12 @@ class NetworkExtractor(BaseFeaturesExtractor):
         trunk = networks_for(Config(env=env, net=net, engine="inline")).trunk(observation_space)  # type: ignore[arg-type]
         super().__init__(observation_space, int(trunk.dim))  # type: ignore[arg-type]
         self.trunk = trunk
+        parts = observation_space.spaces if isinstance(observation_space, gym.spaces.Dict) else observation_space
+        self._kinds = tree_map(lambda part: torch.from_numpy(np.empty(0, part.dtype)).dtype, parts)
 
     def forward(self, observations: Tree) -> Tensor:
-        return self.trunk(observations)  # type: ignore[no-any-return]
+        """SB3 hands everything over as float32; the networks look up symbols and characters."""
+        return self.trunk(tree_map(lambda leaf, kind: leaf.to(kind), observations, self._kinds))  # type: ignore[no-any-return]
 
 
 def sb3_networks(config: PPOConfig) -> Networks:

@@ -1,29 +1,11 @@
-"""Runs that are as small as a run can be."""
+"""A tiny run of each agent, for all tests of this folder."""
 
-import csv
 from pathlib import Path
 
 import pytest
+from tiny_runs import TINY, tiny
 
 from experiments.train import main
-
-TINY = {
-    "impala": "engine=inline num_envs=4 batch=2 unroll=8 lstm=8 dim=8 log_seconds=0",
-    "ppo": "num_envs=4 unroll=8 minibatches=2 epochs=1 hidden=8 dim=8 log_seconds=0",
-    "recurrent_ppo": "num_envs=4 unroll=8 minibatches=2 epochs=1 hidden=8 dim=8 lstm=8 log_seconds=0",
-}
-FRAMES = 32
-"""Of one rollout of a tiny run."""
-
-
-def tiny(run: Path, env: str = "Rooms-K3-v0", agent: str = "impala", *words: str, steps: int = 2 * FRAMES) -> list[str]:
-    """The arguments of a tiny run."""
-    return [f"ENV={env}", f"AGENT={agent}", f"STEPS={steps}", f"RUN={run}", *TINY[agent].split(), *words]
-
-
-def rows(run: Path) -> list[dict[str, str]]:
-    with (run / "progress.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="session", params=list(TINY))

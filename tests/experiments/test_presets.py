@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-import yaml
 
 from agents.impala.config import Config
 from e3b_gym.bonuses import METHODS
@@ -65,7 +64,14 @@ def test_the_papers_table_of_minihack():
         "bonus_preset": "paper",
         "bonus": {},
     }
-    entropy = {"none": 0.0005, "e3b": 0.005, "e3b-random": 0.005, "noveld-message": 0.005, "ride": 0.0005, "icm": 0.0005}
+    entropy = {
+        "none": 0.0005,
+        "e3b": 0.005,
+        "e3b-random": 0.005,
+        "noveld-message": 0.005,
+        "ride": 0.0005,
+        "icm": 0.0005,
+    }
     for method, cost in entropy.items():
         config = paper("minihack", method)
         assert {name: getattr(config, name) for name in common} == common
@@ -141,9 +147,10 @@ def test_unknown_words_methods_and_agents_are_answered_likewise():
         resolve("impala", "home", {})
 
 
-@pytest.mark.parametrize("content", ["home: {impala: {all: {learn_rate: 1}}}", "home: {impala: {e4b: {}}}", "home: {imp: {}}"])
+@pytest.mark.parametrize(
+    "content", ["home: {impala: {all: {learn_rate: 1}}}", "home: {impala: {e4b: {}}}", "home: {imp: {}}"]
+)
 def test_a_preset_file_with_a_name_that_means_nothing_is_an_error(content, tmp_path, monkeypatch):
-    yaml.safe_load(content)
     (tmp_path / "rooms.yaml").write_text(content)
     monkeypatch.setattr(settings, "PRESET_FOLDER", tmp_path)
     with pytest.raises(ValueError, match=r"learn_rate|e4b|imp"):

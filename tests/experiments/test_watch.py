@@ -1,0 +1,144 @@
+"""Watching: the agent's world and its bonus beside it, as text or as a film."""
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+import torch
+from tiny_runs import FRAMES, TINY, tiny
+
+from agents.impala.checkpoint import CheckpointStore
+from experiments.players import load_player
+from experiments.runs import RunFolder
+from experiments.train import main as train
+from experiments.watch import STRIP, Scene, Show, Step, beside, main, panel, with_strip
+
+SUITES = {
+    "minihack": ("MiniHack-LavaCross-Restricted-v0", "impala", "e3b"),
+    "minigrid": ("MiniGrid-MultiRoom-N2-S4-v0", "recurrent_ppo", "e3b-policy"),
+    "vizdoom": ("VizdoomMyWayHomeSparse-v0", "impala", "agac"),
+}
+
+
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory):
+    """A tiny run in each suite, made when first asked for."""
+    folder, made = tmp_path_factory.mktemp("suites"), {}
+
+    def run(suite):
+        if suite not in made:
+            env, agent, method = SUITES[suite]
+            words = [f"METHOD={method}", "num_envs=2", "env.max_steps=6", *(["batch=2"] if agent == "impala" else [])]
+            assert train(tiny(folder / suite, env, agent, *words, steps=FRAMES)) == 0
+            made[suite] = folder / suite
+        return made[suite]
+
+    return run
+
+
+def test_every_agent_is_shown_with_its_bonus(trained, capsys):
+    assert main([f"RUN={trained}", "EPISODES=2"]) == 0
+    out = capsys.readouterr().out
+    assert "episode 2" in out
+    assert out.count("time limit") == 2
+    assert "@" in out  # the agent on Rooms' map
+    assert "█" in out
+    assert "after 64 frames" in out
+
+
+@pytest.mark.parametrize("suite", ["minihack", "minigrid"])
+def test_worlds_of_text_are_shown_with_the_bonus(suite, suites, capsys):
+    assert main([f"RUN={suites(suite)}", "EPISODES=1"]) == 0
+    out = capsys.readouterr().out
+    assert "step  action" in out
+    assert "█" in out
+
+
+def test_pictures_become_half_blocks(suites, capsys):
+    assert main([f"RUN={suites('vizdoom')}", "EPISODES=1"]) == 0
+    assert "▀" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("suite", "ending"), [("vizdoom", "gif"), ("minihack", "mp4"), ("minigrid", "gif")])
+def test_any_suite_can_be_filmed(suite, ending, suites, tmp_path, capsys):
+    film = tmp_path / f"film.{ending}"
+    assert main([f"RUN={suites(suite)}", "EPISODES=1", f"RECORD={film}"]) == 0
+    count = int(capsys.readouterr().out.split()[0])
+    with imageio.get_reader(film) as reader:
+        pictures = list(reader.iter_data())
+    assert 0 < len(pictures) <= count  # a GIF merges pictures that are alike
+    assert pictures[0].shape[0] > STRIP
+
+
+def test_a_films_ending_must_be_known(trained, capsys):
+    assert main([f"RUN={trained}", "RECORD=film.avi"]) == 2
+    assert ".gif or .mp4" in capsys.readouterr().err
+
+
+def test_a_world_of_another_package_is_shown_as_it_draws_itself(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train(tiny(run, "FrozenLake-v1", "ppo", steps=FRAMES)) == 0
+    assert main([f"RUN={run}", "EPISODES=1"]) == 0
+    assert "SFFF" in capsys.readouterr().out
+
+
+def test_a_world_that_cannot_be_filmed_is_refused(tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    assert train(tiny(run, "FrozenLake-v1", "ppo", steps=FRAMES)) == 0
+    monkeypatch.setattr("gymnasium.envs.toy_text.FrozenLakeEnv.metadata", {"render_modes": ["ansi"]})
+    assert main([f"RUN={run}", f"RECORD={tmp_path}/film.gif"]) == 2
+    assert "renders ansi; this needs rgb_array" in capsys.readouterr().err
+
+
+def test_the_bonus_shown_is_the_learned_one(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    assert train(tiny(run.path)) == 0
+    learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]
+    show = Show(run, "latest", ("ansi",), greedy=False, seed=0)
+    shown = show._engine
+    for name, weights in shown.bonus.state_dict().items():
+        assert torch.equal(weights, learned["bonus"][name]), name
+    assert shown.mixer.state_dict() == learned["mixer"]
+    steps = list(show.scenes([5]))[-1].steps
+    assert steps[0].bonus > steps[-1].bonus >= 0
+
+
+@pytest.mark.parametrize("agent", TINY)
+def test_the_same_seed_shows_the_same_episode(agent, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    assert train(tiny(run.path, "Rooms-K3-v0", agent, "env.max_steps=10", steps=FRAMES)) == 0
+    one, two = (list(Show(run, "latest", ("ansi",), False, 1).scenes([7]))[-1].steps for _ in range(2))
+    assert one == two
+
+
+def test_a_greedy_player_takes_the_most_probable_action(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    assert train(tiny(run.path)) == 0
+    settings, _ = run.load()
+    show = Show(run, "latest", ("ansi",), greedy=True, seed=0)
+    player = load_player(run, settings, "latest", (show._env.observation_space, show._env.action_space), greedy=True)
+    obs, _ = show._env.reset(seed=0)
+    action = player.act({name: np.array(value)[None] for name, value in obs.items()}, np.ones(1, bool))
+    assert action[0] == player.logits[0].argmax()
+
+
+def test_texts_stand_side_by_side_whatever_their_colours():
+    left = "\x1b[31mab\x1b[0m\nabcd"
+    assert beside(left, "1\n2\n3").split("\n") == ["\x1b[31mab\x1b[0m     1", "abcd   2", "       3"]
+
+
+def test_the_panel_shows_the_latest_steps_and_their_share():
+    steps = [Step("north", 0.0, float(b)) for b in range(30)] + [Step("east", 1.0, 40.0, "success")]
+    lines = panel(Scene("", 1, steps), 10).split("\n")
+    assert len(lines) == 10
+    assert lines[-2].split() == ["31", "east", "1", "40", "█" * 16, "success"]
+    assert lines[1].startswith("  24")
+    assert lines[-1].split() == ["return", "1"]
+
+
+def test_a_films_strip_grows_with_the_bonus():
+    image = np.zeros((64, 64, 3), np.uint8)
+    filmed = with_strip(image, [1.0, 2.0])
+    assert filmed.shape == (64 + STRIP, 64, 3)
+    low, high = ((filmed[64:, 4 * i] == (240, 160, 40)).all(-1).sum() for i in (0, 1))
+    assert high == 2 * low > 0
+    assert with_strip(image, []).shape == filmed.shape
