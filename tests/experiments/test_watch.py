@@ -1,9 +1,12 @@
 """Watching: the agent's world and its bonus beside it, as text or as a film."""
 
-import imageio.v2 as imageio
+import subprocess
+
+import imageio.v3 as imageio
 import numpy as np
 import pytest
 import torch
+from imageio_ffmpeg import get_ffmpeg_exe
 from tiny_runs import FRAMES, TINY, tiny
 
 from agents.impala.checkpoint import CheckpointStore
@@ -63,10 +66,12 @@ def test_any_suite_can_be_filmed(suite, ending, suites, tmp_path, capsys):
     film = tmp_path / f"film.{ending}"
     assert main([f"RUN={suites(suite)}", "EPISODES=1", f"RECORD={film}"]) == 0
     count = int(capsys.readouterr().out.split()[0])
-    with imageio.get_reader(film) as reader:
-        pictures = list(reader.iter_data())
-    assert 0 < len(pictures) <= count  # a GIF merges pictures that are alike
-    assert pictures[0].shape[0] > STRIP
+    if ending == "gif":
+        assert 0 < len(imageio.imread(film)) <= count  # a GIF merges pictures that are alike
+    else:
+        decode = [get_ffmpeg_exe(), "-v", "error", "-i", str(film), "-f", "framemd5", "-"]
+        told = subprocess.run(decode, capture_output=True, check=True, text=True).stdout
+        assert len([line for line in told.splitlines() if not line.startswith("#")]) == count
 
 
 def test_a_films_ending_must_be_known(trained, capsys):
