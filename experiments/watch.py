@@ -10,6 +10,7 @@ the agent was paid for it before scaling (docs/bonuses.md).
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,9 @@ PANEL_LINES, BAR = 20, 16
 """Of the panel beside the world: steps shown at least, and characters of the longest bar."""
 STRIP = 48
 """Height in pixels of the bonus below a film's picture."""
+PANEL_WIDTH = 62
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_BLANK_END = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,21 @@ def watch(scenes: Iterator[Scene], title: str, fps: float) -> None:
     """Shows scenes in the terminal; on anything but a terminal they follow each other."""
     live = sys.stdout.isatty()
     for scene in scenes:
-        world = scene.frame if isinstance(scene.frame, str) else half_blocks(scene.frame, columns=64)
-        text = beside(world.rstrip("\n"), panel(scene, max(PANEL_LINES, world.count("\n"))))
+        drawn = scene.frame if isinstance(scene.frame, str) else half_blocks(scene.frame, columns=64)
+        world = _BLANK_END.sub(r"\1", drawn).rstrip("\n")
+        text = arranged(world, scene, *shutil.get_terminal_size((160, 48)))
         print(f"{CLEAR if live else ''}{title}, episode {scene.episode}\n{text}", flush=True)
         ended = bool(scene.steps) and bool(scene.steps[-1].ending)
         if live:
             time.sleep(max(1.5, 1 / fps) if ended else 1 / fps)
+
+
+def arranged(world: str, scene: Scene, columns: int, lines: int) -> str:
+    """The panel beside the world, or below it with fewer steps where the terminal is narrow."""
+    height = world.count("\n") + 1
+    if visible_width(world) + PANEL_WIDTH <= columns:
+        return beside(world, panel(scene, max(PANEL_LINES, height)))
+    return f"{world}\x1b[0m\n{panel(scene, max(5, lines - height - 2))}"
 
 
 def panel(scene: Scene, lines: int) -> str:
@@ -167,12 +179,22 @@ def panel(scene: Scene, lines: int) -> str:
 def beside(left: str, right: str) -> str:
     """Two texts next to each other; colour codes take no room."""
     rows, others = left.split("\n"), right.split("\n")
-    width = max(len(_ANSI.sub("", row)) for row in rows) + 3
+    width = visible_width(left) + 3
     height = max(len(rows), len(others))
     rows += [""] * (height - len(rows))
     others += [""] * (height - len(others))
     pairs = zip(rows, others, strict=True)
-    return "\n".join(f"{row}{' ' * (width - len(_ANSI.sub('', row)))}{other}".rstrip() for row, other in pairs)
+    return "\n".join(_plain_end(row) + (" " * (width - visible_width(row)) + other).rstrip() for row, other in pairs)
+
+
+def visible_width(text: str) -> int:
+    """Columns of the longest line; colour codes take none."""
+    return max(len(_ANSI.sub("", line)) for line in text.split("\n"))
+
+
+def _plain_end(row: str) -> str:
+    """The row with its colours ended, if it has any."""
+    return f"{row}\x1b[0m" if _ANSI.search(row) else row
 
 
 def record(scenes: Iterator[Scene], path: Path, fps: float) -> int:

@@ -13,7 +13,7 @@ from agents.impala.checkpoint import CheckpointStore
 from experiments.players import load_player
 from experiments.runs import RunFolder
 from experiments.train import main as train
-from experiments.watch import STRIP, Scene, Show, Step, beside, main, panel, with_strip
+from experiments.watch import STRIP, Scene, Show, Step, arranged, beside, main, panel, with_strip
 
 SUITES = {
     "minihack": ("MiniHack-LavaCross-Restricted-v0", "impala", "e3b"),
@@ -127,8 +127,17 @@ def test_a_greedy_player_takes_the_most_probable_action(tmp_path):
 
 
 def test_texts_stand_side_by_side_whatever_their_colours():
-    left = "\x1b[31mab\x1b[0m\nabcd"
+    left = "\x1b[31mab\nabcd"
     assert beside(left, "1\n2\n3").split("\n") == ["\x1b[31mab\x1b[0m     1", "abcd   2", "       3"]
+
+
+def test_in_a_narrow_terminal_the_panel_stands_below():
+    scene = Scene("", 1, [Step("north", 0.0, 1.0)] * 30)
+    wide, narrow = (arranged("x" * 60, scene, columns, 24) for columns in (130, 80))
+    assert "step" in wide.split("\n")[0]
+    assert narrow.split("\n")[0].startswith("x" * 60)
+    assert "step" in narrow.split("\n")[1]
+    assert len(narrow.split("\n")) == 22  # of 24 lines, with the title above
 
 
 def test_the_panel_shows_the_latest_steps_and_their_share():
