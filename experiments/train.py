@@ -61,9 +61,7 @@ class Stopper:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number
-        print(
-            "\nstopping: this rollout is finished and saved first (Ctrl-C again: at once, without saving)", flush=True
-        )
+        print("\nstopping after this rollout, with a checkpoint (Ctrl-C again: at once, without one)", flush=True)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -105,6 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped before training began", file=sys.stderr)
+        return 128 + signal.SIGINT
     try:
         return run(folder, settings, trainee)
     finally:
@@ -168,11 +169,13 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee) -> int:
     except DivergedError as error:
         progress.finish(trainee.frames, trainee.seconds)
         print(f"diverged at frame {trainee.frames:,}: {error}", file=sys.stderr)
-        print(f"{saver.intact()}; {again} would go on from it", file=sys.stderr)
+        print(saver.intact(again), file=sys.stderr)
         return 1
-    except BaseException:
+    except BaseException as error:
         progress.finish(trainee.frames, trainee.seconds)
-        print(f"not saved; {saver.intact()}, to go on from it: {again}", file=sys.stderr, flush=True)
+        print(f"not saved; {saver.intact(again)}", file=sys.stderr, flush=True)
+        if isinstance(error, KeyboardInterrupt):
+            return 128 + signal.SIGINT
         raise
     progress.finish(trainee.frames, trainee.seconds)
     if stop.signal is not None and trainee.frames < settings.config.steps:
@@ -201,9 +204,11 @@ class _Saver:
             self._saved = self._trainee.frames
         self._due = time.monotonic() + self._period
 
-    def intact(self) -> str:
-        """Which checkpoint there is."""
-        return f"the checkpoint of frame {self._saved:,} is intact" if self._saved else "there is no checkpoint yet"
+    def intact(self, again: str) -> str:
+        """Which checkpoint there is, and what the command `again` would do."""
+        if not self._saved:
+            return f"there is no checkpoint yet, so {again} would start over"
+        return f"the checkpoint of frame {self._saved:,} is intact; to go on from it: {again}"
 
 
 if __name__ == "__main__":

@@ -222,6 +222,16 @@ def test_a_signal_saves_and_says_how_to_go_on(agent, number, tmp_path, capsys):
     assert int(rows(run)[-1]["frames"]) == frames + FRAMES
 
 
+def test_a_second_ctrl_c_ends_at_once(tmp_path, capsys, monkeypatch):
+    def impatient(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("agents.impala.learner.Learner.learn", lambda self, rollout: impatient(self))
+    assert main(tiny(tmp_path / "run")) == 128 + signal.SIGINT
+    assert "not saved; there is no checkpoint yet" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, capsys):
     run = tmp_path / "run"
