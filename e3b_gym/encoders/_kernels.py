@@ -7,6 +7,7 @@ random numbers: they vectorise, and what they say is checked by an exact compari
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def _compiled(function):
         return njit(error_model="numpy", nogil=True)(function)
 
 
+@functools.cache
 def new_keys(width: int) -> Any:
     """Odd numbers below 2**32 in uint64 [width], the same in every process."""
     return np.random.default_rng(0).integers(1, 2**32, width, dtype=np.uint64) | np.uint64(1)

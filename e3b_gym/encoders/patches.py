@@ -33,6 +33,7 @@ from e3b_gym.encoders.sum_rows import add_to_rows, sum_rows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+FEW_MAPS = 256  # with fewer, small tiles cost more in calls than they save
 MOST_PATCHES = 2**20  # of one layer, to bound the memory (600 MB with 16 filters); half the maps at a time beyond
 
 
@@ -66,6 +67,8 @@ def embed_maps(
         h = _with_zero_row(F.elu_(sums))  # [1 + patches, C']
         symbols = cells
     cells = np.ascontiguousarray(symbols[1:, 1:-1, 1:-1])  # [M, W, H]
+    if len(maps) < FEW_MAPS and tile[1] < maps.shape[1]:
+        tile = (maps.shape[2], maps.shape[1])
     if tile[1] < maps.shape[1]:
         weight, cells = _tile_by_tile(weight.view(len(weight), *cells.shape[1:], -1), cells, tile)
     out: Tensor = _Tiles.apply(h, weight, cells.reshape(len(maps), -1), tile[0] * tile[1])  # type: ignore[no-untyped-call]
