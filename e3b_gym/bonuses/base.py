@@ -196,3 +196,7 @@ class Scaled(_Composition):
 
     def score(self, features: list[Any], unroll: Unroll, memory: Memories) -> Tensor:
         return self.factor * self.scores(features, unroll, memory)[0]
+
+    def policy_terms(self, features: list[Any], unroll: Unroll) -> tuple[Tensor, Tensor] | None:
+        terms = super().policy_terms(features, unroll)
+        return None if terms is None else (self.factor * terms[0], self.factor * terms[1])

@@ -52,8 +52,8 @@ class PolicyDivergence(Bonus):
     @torch.no_grad()
     def policy_terms(self, features: Features, unroll: Unroll) -> tuple[Tensor, Tensor]:
         policy, adversary = self._log_probabilities(features, unroll)
-        surprise = (policy - adversary).gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
-        return surprise, self._divergence(features, unroll)
+        ratio = policy - adversary  # [T, B, A]
+        return ratio.gather(-1, unroll.action[..., None])[..., 0], (policy.exp() * ratio).sum(-1)
 
     def loss(self, features: Features, unroll: Unroll) -> dict[str, Tensor]:
         return {"adversary": self._divergence(features, unroll).mean()}
