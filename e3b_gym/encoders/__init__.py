@@ -1,8 +1,17 @@
 """Networks that embed observations, and the dynamics heads that train them."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from e3b_gym.encoders.dynamics import ActionCode, ForwardHead, InverseHead
 from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_rows, seeded_init
 from e3b_gym.encoders.leaves import UnsupportedSpaceError
+
+if TYPE_CHECKING:
+    from e3b_gym.encoders.minihack import minihack_network
+    from e3b_gym.encoders.pixels import vizdoom_network
+
+_HOMES = {"minihack_network": "minihack", "vizdoom_network": "pixels"}  # imported when first used: numba takes a while
 
 __all__ = [
     "ActionCode",
@@ -12,6 +21,14 @@ __all__ = [
     "UnsupportedSpaceError",
     "as_encoder",
     "make_encoder",
+    "minihack_network",
     "sample_rows",
     "seeded_init",
+    "vizdoom_network",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
