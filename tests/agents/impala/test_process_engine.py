@@ -176,6 +176,16 @@ def test_a_killed_actor_is_replaced_and_starts_in_new_worlds() -> None:
             assert not same(first, last[0])
 
 
+def test_actors_do_not_hear_a_ctrl_c() -> None:
+    with running(small()) as (engine, _):
+        before = taken(engine)
+        os.kill(engine.processes[0], signal.SIGINT)
+        for _ in range(5):
+            rollout = taken(engine)
+            assert continues(before, rollout)
+            before = rollout
+
+
 class Troublesome(gym.Env[Any, Any]):
     """Fails or hangs after some steps, in the process that is the first to leave a mark, or in all.
 
