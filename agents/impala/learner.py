@@ -190,6 +190,7 @@ class Learner:
             "memory": self.memory.state_dict(),
             "version": self.version,
             "frames": self.frames,
+            "updates": self._updates,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -200,7 +201,7 @@ class Learner:
             self.encoder_optimizer.load_state_dict(state["encoder_optimizer"])
         self.mixer.load_state_dict(state["mixer"])
         self.memory.load_state_dict(state["memory"])
-        self.version, self.frames = state["version"], state["frames"]
+        self.version, self.frames, self._updates = state["version"], state["frames"], state["updates"]
 
 
 def _backward(optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], limit: float, norm: str) -> Stats:
