@@ -160,8 +160,8 @@ class MiniHackNetwork(Encoder):
         self._memo_version = -1
 
     def forward(self, obs: Tree) -> Tensor:
-        fast = self.accelerate and _can_accelerate(self.fc2.weight, *obs.values())
         trunks: dict[str, Callable[[Tensor], Tensor]] = {"message": self.message}
+        fast = self.accelerate and _can_accelerate(self.fc2.weight, obs)
         for key, trunk in {"glyphs_crop": self.crop, "glyphs": self.map}.items():
             if trunk is not None:
                 trunks[key] = partial(trunk, embedding=self.glyphs, accelerate=fast)
@@ -194,9 +194,13 @@ class MiniHackNetwork(Encoder):
         return add_rows_(x, table, numbers)
 
 
-def _can_accelerate(weight: Tensor, *obs: Tensor) -> bool:
-    on_cpu = all(leaf.device.type == "cpu" for leaf in (weight, *obs))
-    return CAN_ACCELERATE and on_cpu and weight.dtype == torch.float32 and len(obs[0]) > 0
+def _can_accelerate(weight: Tensor, obs: Tree) -> bool:
+    """float32 on the CPU, outside autocast, and symbols that are integers."""
+    if not CAN_ACCELERATE or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    symbols = [leaf for key, leaf in obs.items() if key != "blstats"]
+    whole = not any(leaf.is_floating_point() for leaf in symbols)
+    return whole and len(obs["blstats"]) > 0 and {leaf.device.type for leaf in (weight, *symbols)} == {"cpu"}
 
 
 class GlyphTrunk(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from e3b_gym import envs
+from e3b_gym import Unroll, envs, make_bonus
 from e3b_gym.encoders import as_encoder
 from e3b_gym.encoders.minihack import VARIANTS, MiniHackNetwork, env_options, minihack_network
 
@@ -166,15 +166,30 @@ def test_a_seed_decides_the_weights_and_both_paths_share_them() -> None:
     assert not torch.equal(first.fc2.weight, other.fc2.weight)
 
 
-def test_double_precision_and_empty_batches_take_the_plain_path() -> None:
+def test_what_the_fast_path_cannot_take_goes_through_the_plain_modules() -> None:
     network, obs = make("fast")
     assert network({key: leaf[:0] for key, leaf in obs.items()}).shape == (0, 256)
+    torch.testing.assert_close(network({key: leaf.float() for key, leaf in obs.items()}), plain(network)(obs))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert network(obs).isfinite().all()
     assert network.double()(obs).dtype == torch.float64
 
 
-def test_it_is_admitted_as_an_encoder() -> None:
-    network, _ = make("fast")
-    assert as_encoder(network, play(LEVELS[0], "fast")[0]) is network
+def test_it_is_the_encoder_of_a_bonus() -> None:
+    """Admitted as it is, and the inverse model's loss reaches all of its weights."""
+    network, obs = make("fast")
+    space, actions = play(LEVELS[0], "fast")[0], spaces.Discrete(8)
+    assert as_encoder(network, space) is network
+    bonus = make_bonus("e3b", space, actions, NUM_ENVS, encoder=network, seed=0)
+    unroll = Unroll(
+        obs={key: leaf.view(STEPS, NUM_ENVS, *leaf.shape[1:]) for key, leaf in obs.items()},
+        action=torch.randint(0, 8, (STEPS - 1, NUM_ENVS)),
+        done=torch.zeros(STEPS - 1, NUM_ENVS, dtype=torch.bool),
+        starts=torch.ones(NUM_ENVS, dtype=torch.bool),
+    )
+    features = bonus.embed(unroll)
+    sum(bonus.loss(features, unroll).values()).backward()
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in network.parameters())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
