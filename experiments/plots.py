@@ -10,15 +10,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.intervals import bootstrap
 from experiments.study import EPISODES, Point
-
-
-def interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float]:
-    """95 % bootstrap interval of the mean over seeds (percentile; seeded, so that a report is reproducible)."""
-    sample = np.asarray(values, dtype=float)
-    means = np.random.default_rng(0).choice(sample, size=(draws, len(sample))).mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
 
 
 def steps_to(curve: Sequence[Point], success: float = 0.8) -> int | None:
@@ -77,7 +70,7 @@ def markdown_table(panels: Mapping[str, Mapping[str, Sequence[Sequence[Point]]]]
 
 def _cell(runs: Sequence[Sequence[Point]]) -> str:
     final = [run[-1].success for run in runs]
-    low, high = interval(final)
+    low, high = bootstrap(final)
     spread = f"[{low:.2f}, {high:.2f}]" if len(final) >= 3 else "too few seeds for an interval"
     reached = sorted(steps for run in runs if (steps := steps_to(run)) is not None)
     when = f"; 0.8 after {', '.join(f'{steps / 1e6:.2f}M' for steps in reached)}" if reached else ""

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from experiments.plots import interval, markdown_table, steps_to
+from experiments.intervals import bootstrap
+from experiments.plots import markdown_table, steps_to
 from experiments.rooms import PPO_SETTINGS, WORLDS, make_run, sparkline
 from experiments.study import Point, Run, run_all, train_run
 from experiments.table import Study
@@ -100,7 +101,7 @@ def test_the_table_says_mean_interval_and_first_arrival():
 
 
 def test_intervals_cover_and_arrivals_are_found():
-    low, high = interval([0.0, 1.0, 0.5, 0.5])
+    low, high = bootstrap([0.0, 1.0, 0.5, 0.5])
     assert 0.0 <= low < 0.5 < high <= 1.0
     assert steps_to(curve(0.1, 0.85, 0.2)) == 2000
     assert steps_to(curve(0.1, 0.2)) is None
