@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 PENDING = 16  # rows that wait on a folded matrix: fewer fold too often, more make the small matrices large
+BLOCK = 32  # rows of a young episode scored at once
 PANEL = 4  # columns of M folded at a time
 STRIP = 256  # columns of M' that are stored and folded together, so that the running sums stay in cache
 
@@ -59,23 +60,11 @@ def _whiten(matrix, phi, z):
         strip = _strip(matrix, dim, lo)
         x = phi[lo:]
         out = z[lo:]
-        for j in range(0, dim - lo - 3, 4):
-            m0, m1, m2, m3 = strip[j], strip[j + 1], strip[j + 2], strip[j + 3]
-            a0 = a1 = a2 = a3 = zero
-            for i in range(min(j + 4, STRIP)):
-                a0 += m0[i] * x[i]
-                a1 += m1[i] * x[i]
-                a2 += m2[i] * x[i]
-                a3 += m3[i] * x[i]
-            out[j] += a0
-            out[j + 1] += a1
-            out[j + 2] += a2
-            out[j + 3] += a3
-        for j in range((dim - lo) // 4 * 4, dim - lo):
-            a0 = zero
+        for j in range(dim - lo):  # one row after the other: a single stream is what memory is fastest at
+            row, a = strip[j], zero
             for i in range(min(j + 1, STRIP)):
-                a0 += strip[j, i] * x[i]
-            out[j] += a0
+                a += row[i] * x[i]
+            out[j] += a
 
 
 @_compiled
@@ -407,11 +396,18 @@ def _enter(phi, new, ridge, trust, matrix, rows, inverse, count, folded, bonus):
 
 
 @_compiled
+def _most(rows, count, folded):
+    """How many rows to score at once: those that fill up what is left, so that folds are few and whole."""
+    left = (PENDING if folded else rows.shape[0] - 3) - count
+    return min(left, BLOCK) if left > 0 else PENDING
+
+
+@_compiled
 def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix, rows, inverse, counts, folds, bonus):
     """Columns start to stop of phi [T, n, d]; where `entry` [T, n] >= 0 that row of `opening` goes in unscored."""
-    block = np.zeros((PENDING, phi.shape[2]), phi.dtype)
-    paid = np.empty(PENDING)
-    target = np.empty(PENDING, np.int64)  # the step that a row of the block belongs to, -1: unscored
+    block = np.zeros((BLOCK, phi.shape[2]), phi.dtype)
+    paid = np.empty(BLOCK)
+    target = np.empty(BLOCK, np.int64)  # the step that a row of the block belongs to, -1: unscored
     for n in range(start, stop):
         e = slots[n]
         count, folded = counts[e], folds[e]
@@ -419,7 +415,7 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
         for event in range(2 * phi.shape[0] + 1):  # an opening and a row for each step, and the end
             t, is_row = event // 2, event % 2 == 1
             ends = t == phi.shape[0]
-            if new > 0 and (ends or new == PENDING or (clear[t, n] and not is_row)):
+            if new > 0 and (ends or new == _most(rows[e], count, folded) or (clear[t, n] and not is_row)):
                 count, folded = _enter(block, new, ridge, trust, matrix[e], rows[e], inverse[e], count, folded, paid)
                 for i in range(new):
                     if target[i] >= 0:

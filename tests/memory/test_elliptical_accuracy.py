@@ -6,41 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.elliptical_accuracy import KINDS, NORMS, RIDGE, episode, truth
 from e3b_gym.memory.elliptical import EllipticalMemory
 from e3b_gym.memory.reference import ReferenceMemory
 
-RIDGE = 0.1
 STEPS = 10_000
-KINDS = ("random", "low-rank", "one state", "few states", "near-repeated")
-NORMS = (1.0, 30.0, 100.0, 1000.0)
 GRID = [(kind, norm) for kind in KINDS for norm in NORMS]
-
-
-def episode(kind, norm, steps, dim, seed=0):
-    """float32 embeddings [T, d] of the given norm."""
-    rng = np.random.default_rng(seed)
-    free = rng.standard_normal((steps, dim))
-    few = rng.standard_normal((50, dim))
-    phi = {
-        "random": lambda: free,
-        "low-rank": lambda: rng.standard_normal((steps, 8)) @ rng.standard_normal((8, dim)),
-        "one state": lambda: np.repeat(few[:1], steps, axis=0),
-        "few states": lambda: few[rng.integers(50, size=steps)],
-        "near-repeated": lambda: few[rng.integers(50, size=steps)] + 1e-3 * free,
-    }[kind]()
-    return (phi * norm / np.linalg.norm(phi, axis=1, keepdims=True)).astype(np.float32)
-
-
-def potter(phi):
-    """The truth in float64 by Potter's square-root filter, which squares nothing: C^-1 = M M'."""
-    root = np.eye(phi.shape[1]) / np.sqrt(RIDGE)
-    bonus = np.empty(len(phi))
-    for t, row in enumerate(phi.astype(np.float64)):
-        z = row @ root
-        bonus[t] = z @ z
-        s = np.sqrt(1 + bonus[t])
-        root -= np.outer(root @ z / (s * (s + 1)), z)
-    return bonus
 
 
 def tolerance(kind, norm, dtype):
@@ -58,11 +29,11 @@ def grid():
 
 
 def make_grid(dim):
-    episodes = [episode(kind, norm, STEPS, dim) for kind, norm in GRID]
-    return torch.from_numpy(np.stack(episodes, 1)), torch.from_numpy(np.stack([potter(phi) for phi in episodes], 1))
+    episodes = [episode(kind, STEPS, dim, norm, seed=0) for kind, norm in GRID]
+    return torch.from_numpy(np.stack(episodes, 1)), torch.from_numpy(np.stack([truth(phi) for phi in episodes], 1))
 
 
-def check(memory, phi, truth, stepwise=0):
+def check(memory, phi, exact, stepwise=0):
     """Unroll all of phi (the last `stepwise` rows one at a time), and compare every step of every column."""
     first = torch.zeros(phi.shape[:2], dtype=torch.bool)
     cut = len(phi) - stepwise
@@ -70,7 +41,7 @@ def check(memory, phi, truth, stepwise=0):
     parts += [memory.step(phi[t], first[t]).unsqueeze(0) for t in range(cut, len(phi))]
     bonus = torch.cat(parts).double()
     assert bool((bonus >= 0).all())
-    worst = (bonus / truth - 1).abs().amax(0)
+    worst = (bonus / exact - 1).abs().amax(0)
     for (kind, norm), error in zip(GRID, worst.tolist(), strict=True):
         assert error <= tolerance(kind, norm, phi.dtype), f"{kind} of norm {norm}: {error:.1e}"
 
@@ -78,43 +49,43 @@ def check(memory, phi, truth, stepwise=0):
 @pytest.mark.parametrize("backend", ["numba", "torch"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_ten_thousand_steps_equal_the_truth(grid, backend, dtype):
-    phi, truth = grid
-    check(EllipticalMemory(len(GRID), 32, RIDGE, dtype=dtype, backend=backend), phi.to(dtype), truth)
+    phi, exact = grid
+    check(EllipticalMemory(len(GRID), 32, RIDGE, dtype=dtype, backend=backend), phi.to(dtype), exact)
 
 
 def test_ten_thousand_single_steps_equal_the_truth(grid):
-    phi, truth = grid
-    check(EllipticalMemory(len(GRID), 32, RIDGE, backend="numba"), phi, truth, stepwise=STEPS)
+    phi, exact = grid
+    check(EllipticalMemory(len(GRID), 32, RIDGE, backend="numba"), phi, exact, stepwise=STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [128, 256])
 def test_ten_thousand_steps_equal_the_truth_in_many_dimensions(dim):
-    phi, truth = make_grid(dim)
+    phi, exact = make_grid(dim)
     for dtype in (torch.float32, torch.float64):
-        check(EllipticalMemory(len(GRID), dim, RIDGE, dtype=dtype, backend="numba"), phi.to(dtype), truth)
-    check(EllipticalMemory(len(GRID), dim, RIDGE, backend="numba"), phi, truth, stepwise=STEPS)
-    check(EllipticalMemory(len(GRID), dim, RIDGE, backend="torch"), phi, truth)
+        check(EllipticalMemory(len(GRID), dim, RIDGE, dtype=dtype, backend="numba"), phi.to(dtype), exact)
+    check(EllipticalMemory(len(GRID), dim, RIDGE, backend="numba"), phi, exact, stepwise=STEPS)
+    check(EllipticalMemory(len(GRID), dim, RIDGE, backend="torch"), phi, exact)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_step_where_the_rows_just_span_the_space_is_right(seed):
-    phi = torch.from_numpy(episode("random", 1000.0, 400, 128, seed)).unsqueeze(1)
-    truth = torch.from_numpy(potter(phi[:, 0].numpy()))
+    phi = torch.from_numpy(episode("random", 400, 128, 1000.0, seed)).unsqueeze(1)
+    exact = torch.from_numpy(truth(phi[:, 0].numpy()))
     for backend in ("numba", "torch"):
         memory = EllipticalMemory(1, 128, RIDGE, backend=backend)
         bonus = memory.unroll(phi, torch.zeros(400, 1, dtype=torch.bool))[:, 0].double()
-        assert float((bonus / truth - 1).abs().max()) <= 1e-5
+        assert float((bonus / exact - 1).abs().max()) <= 1e-5
 
 
 @pytest.mark.parametrize(("kind", "norm"), GRID)
 def test_the_truth_itself_is_right(kind, norm):
     """Two independent float64 methods and extended precision agree, at a condition number up to 1e9."""
-    phi = episode(kind, norm, 120, 10)
+    phi = episode(kind, 120, 10, norm, seed=0)
     rows = torch.from_numpy(phi).double().unsqueeze(1)
     reference = ReferenceMemory(1, 10, RIDGE, dtype=torch.float64)
     by_qr = reference.unroll(rows, torch.zeros(120, 1, dtype=torch.bool))[:, 0].numpy()
-    np.testing.assert_allclose(by_qr, potter(phi), rtol=1e-8)
+    np.testing.assert_allclose(by_qr, truth(phi), rtol=1e-8)
     np.testing.assert_allclose(by_qr[-1], exactly(phi), rtol=1e-8)
 
 
