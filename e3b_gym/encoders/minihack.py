@@ -24,7 +24,6 @@ and numba; anything else takes the plain modules.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from e3b_gym.encoders.generic import Encoder, seeded_init
+from e3b_gym.encoders.minihack_sizes import (
+    MAP_SHAPE,
+    VARIANTS,
+    Sizes,
+    check_space,
+    env_options,
+    num_glyphs,
+    sizes_of,
+)
 from e3b_gym.unroll import Tree
 
 try:
@@ -45,65 +53,12 @@ except ImportError:  # no numba
 else:
     CAN_ACCELERATE = True
 
+__all__ = ["CAN_ACCELERATE", "VARIANTS", "MiniHackNetwork", "env_options", "minihack_network"]
+
 GLYPH_WIDTH = 64
-MAP_SHAPE = (21, 79)
 NUM_CHARACTERS = 256
 MAP_TILE = (4, 21)  # columns and rows: full height needs no other order of the weights, which are many
 CROP_TILES = {16: (4, 4), 9: (9, 9)}  # small tiles repeat more often; behind five layers nothing short of a crop does
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What differs between the variants; see the table above."""
-
-    full_map: bool
-    crop_side: int
-    filters: tuple[int, ...]
-    symlog_stats: bool
-    characters: int
-    message_filters: int
-    message_kernels: tuple[int, ...]
-    pool_after: tuple[int, ...]
-    message_hidden: tuple[int, ...]
-    hidden: int
-    keep_variance: bool
-
-
-VARIANTS = {
-    "paper": Sizes(
-        full_map=True,
-        crop_side=9,
-        filters=(16, 16, 16, 16, 8),
-        symlog_stats=False,
-        characters=256,
-        message_filters=64,
-        message_kernels=(7, 7, 3, 3, 3, 3),
-        pool_after=(0, 1, 5),
-        message_hidden=(128, 128),
-        hidden=1024,
-        keep_variance=False,
-    ),
-    "fast": Sizes(
-        full_map=False,
-        crop_side=16,
-        filters=(16, 8),
-        symlog_stats=True,
-        characters=128,
-        message_filters=32,
-        message_kernels=(7, 7, 3),
-        pool_after=(0, 1, 2),
-        message_hidden=(64,),
-        hidden=256,
-        keep_variance=True,
-    ),
-}
-
-
-def env_options(variant: str) -> dict[str, Any]:
-    """The options of `e3b_gym.envs.make` and `make_vec` that give a variant what it reads, and nothing else."""
-    sizes = _sizes(variant)
-    keys = ("glyphs", "blstats", "message") if sizes.full_map else ("blstats", "message")
-    return {"observation_keys": keys, "crop_size": sizes.crop_side}
 
 
 def minihack_network(
@@ -126,10 +81,10 @@ def minihack_network(
     Raises:
         ValueError: The space lacks something that the network reads.
     """
-    sizes = _sizes(variant)
-    _check_space(observation_space, variant, sizes)
+    sizes = sizes_of(variant)
+    check_space(observation_space, variant, sizes)
     with seeded_init(seed):
-        return MiniHackNetwork(sizes, _num_glyphs(observation_space, sizes), layer_norm, accelerate)
+        return MiniHackNetwork(sizes, num_glyphs(observation_space, sizes), layer_norm, accelerate)
 
 
 class MiniHackNetwork(Encoder):
@@ -278,44 +233,9 @@ def _start_as_one(blocks: list[nn.Linear]) -> None:
                 parameter.mul_((block.in_features / inputs) ** 0.5)
 
 
-def _sizes(variant: str) -> Sizes:
-    if variant not in VARIANTS:
-        raise ValueError(f"unknown variant {variant!r} of the MiniHack network; choose from {', '.join(VARIANTS)}")
-    return VARIANTS[variant]
-
-
 def _start_wide(network: nn.Module) -> None:
     for layer in network.modules():
         if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-
-
-def _check_space(space: spaces.Space[Any], variant: str, sizes: Sizes) -> None:
-    """Raises ValueError with the key that is missing or of another shape, and the option that gives it."""
-    side, options = sizes.crop_side, env_options(variant)
-    wanted = {
-        "glyphs": (MAP_SHAPE, f"observation_keys={options['observation_keys']}") if sizes.full_map else None,
-        "glyphs_crop": ((side, side), f"crop_size={side}"),
-        "blstats": ((27,), f"observation_keys={options['observation_keys']}"),
-        "message": ((256,), f"observation_keys={options['observation_keys']}"),
-    }
-    parts = space.spaces if isinstance(space, spaces.Dict) else {}
-    for key, need in wanted.items():
-        if need is None:
-            continue
-        shape, option = need
-        got = parts[key].shape if key in parts else None
-        if got != shape:
-            found = "is missing from" if got is None else f"has shape {got} in"
-            raise ValueError(
-                f'the {variant} network reads "{key}" of shape {shape}, which {found} the observation space; '
-                f"make the environment with e3b_gym.envs.make(id, {option})"
-            )
-
-
-def _num_glyphs(space: spaces.Space[Any], sizes: Sizes) -> int:
-    """Rows of the embedding table: every value that the space allows."""
-    keys = ("glyphs", "glyphs_crop") if sizes.full_map else ("glyphs_crop",)
-    return 1 + max(int(space[key].high.max()) for key in keys)  # type: ignore[index]
