@@ -66,10 +66,12 @@ format: $(STAMP)  ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## every benchmark against its bars: the kernel, SB3, RecurrentPPO, the environments
+bench: $(STAMP)  ## every benchmark against its bars: the kernel, SB3, RecurrentPPO, the environments, IMPALA
 	-$(BIN)/python -m benchmarks.elliptical
 	-$(BIN)/python -m benchmarks.sb3
 	-$(BIN)/python -m benchmarks.envs
+	-$(BIN)/python -m benchmarks.networks
+	-$(BIN)/python -m benchmarks.impala
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
