@@ -42,6 +42,7 @@ class Config:
         entropy: weight of the entropy bonus.
         baseline: weight of the value loss, half the squared error.
         rho_bar, c_bar: where V-trace cuts its importance weights.
+        trace: V-trace's lambda; 1 trusts returns as far as the unroll goes, less trusts the value function sooner.
         value_heads: 1 puts the bonus into the reward; 2 gives it a value function and V-trace targets of its own.
         intrinsic_discount: gamma of the second head; None for `discount`.
 
@@ -77,6 +78,7 @@ class Config:
     baseline: float = 0.5
     rho_bar: float = 1.0
     c_bar: float = 1.0
+    trace: float = 1.0
     value_heads: Literal[1, 2] = 1
     intrinsic_discount: float | None = None
 
@@ -94,6 +96,7 @@ class Config:
         for name in ("steps", "actors", "num_envs", "unroll", "threads", "dim"):
             value = getattr(self, name)
             self._require(name, isinstance(value, int) and value >= 1, "a whole number of at least 1")
+        self._require("trace", 0 <= self.trace <= 1, "in [0, 1]")
         self._require("rms_alpha", 0 <= self.rms_alpha < 1, "in [0, 1)")
         self._require("discount", 0 <= self.discount <= 1, "in [0, 1]")
         self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")

@@ -146,7 +146,8 @@ class Learner:
         advantage, value_loss = torch.zeros_like(log_ratio), torch.zeros(())
         for head, (stream, gamma) in enumerate(self._streams(reward, bonus)):
             value, last = values[:-1, :, head], values[-1, :, head]
-            targets, gain = vtrace(log_ratio, gamma * going_on, stream, value, last, config.rho_bar, config.c_bar)
+            corrections = config.rho_bar, config.c_bar, config.trace
+            targets, gain = vtrace(log_ratio, gamma * going_on, stream, value, last, *corrections)
             if terms is not None and head == 0:
                 gain, targets = gain + config.agac_coef * terms[0], targets + config.agac_coef * terms[1]
             advantage = advantage + gain

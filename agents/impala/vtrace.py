@@ -1,7 +1,7 @@
 """V-trace: off-policy corrected value targets and policy-gradient advantages (Espeholt et al. 2018, equation 1).
 
     delta_t = rho_t (r_t + gamma_t V(s_{t+1}) - V(s_t))           rho_t = min(rho_bar, pi(a_t|s_t) / mu(a_t|s_t))
-    v_t     = V(s_t) + delta_t + gamma_t c_t (v_{t+1} - V(s_{t+1}))   c_t = min(c_bar, pi / mu)
+    v_t     = V(s_t) + delta_t + gamma_t c_t (v_{t+1} - V(s_{t+1}))   c_t = trace min(c_bar, pi / mu)
     advantage_t = rho_t (r_t + gamma_t v_{t+1} - V(s_t))
 
 gamma_t is 0 where a step ended its episode. On-policy (pi = mu) v_t is the n-step return.
@@ -31,6 +31,7 @@ def vtrace(
     last_value: Tensor,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
+    trace: float = 1.0,
 ) -> VTrace:
     """Targets for one unroll.
 
@@ -41,9 +42,11 @@ def vtrace(
         value: [T, B], V(s_t).
         last_value: [B], V(s_T), which bootstraps.
         rho_bar, c_bar: where the importance weights are cut. The paper has 1 for both.
+        trace: below 1, corrections fade with their distance like those of GAE's lambda: less noise, more trust in V
+            (Espeholt et al. 2018, remark 2).
     """
     ratio = log_ratio.exp()
-    rho, c = ratio.clamp(max=rho_bar), ratio.clamp(max=c_bar)
+    rho, c = ratio.clamp(max=rho_bar), trace * ratio.clamp(max=c_bar)
     next_value = torch.cat([value[1:], last_value[None]])
     delta = rho * (reward + discount * next_value - value)
     carry = discount * c

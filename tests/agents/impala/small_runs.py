@@ -62,7 +62,7 @@ def train(config: Config, rollouts: int) -> Learner:
     return learner
 
 
-def written_out(log_ratio, discount, reward, value, last_value, rho_bar, c_bar):
+def written_out(log_ratio, discount, reward, value, last_value, rho_bar, c_bar, trace=1.0):
     """V-trace's equation 1: v_s = V(s) + sum_t (prod_{i<t} gamma_i c_i) delta_t, in loops over numbers."""
     steps, envs = reward.shape
     targets = torch.empty_like(reward)
@@ -72,7 +72,7 @@ def written_out(log_ratio, discount, reward, value, last_value, rho_bar, c_bar):
             total = float(value[s, b])
             for t in range(s, steps):
                 weight = math.prod(
-                    float(discount[i, b]) * min(c_bar, math.exp(float(log_ratio[i, b]))) for i in range(s, t)
+                    float(discount[i, b]) * trace * min(c_bar, math.exp(float(log_ratio[i, b]))) for i in range(s, t)
                 )
                 rho = min(rho_bar, math.exp(float(log_ratio[t, b])))
                 delta = rho * float(reward[t, b] + discount[t, b] * following[t + 1, b] - value[t, b])

@@ -29,11 +29,14 @@ def unrolls(seed, steps, envs, done_share=0.2):
     st.integers(1, 3),
     st.sampled_from([0.3, 1.0, 5.0]),
     st.sampled_from([0.3, 1.0, 5.0]),
+    st.sampled_from([0.0, 0.9, 1.0]),
 )
 @settings(deadline=None, max_examples=40)
-def test_targets_and_advantages_are_the_definition(seed, steps, envs, rho_bar, c_bar):
+def test_targets_and_advantages_are_the_definition(seed, steps, envs, rho_bar, c_bar, trace):
     unroll = unrolls(seed, steps, envs)
-    torch.testing.assert_close(tuple(vtrace(*unroll, rho_bar, c_bar)), written_out(*unroll, rho_bar, c_bar))
+    torch.testing.assert_close(
+        tuple(vtrace(*unroll, rho_bar, c_bar, trace)), written_out(*unroll, rho_bar, c_bar, trace)
+    )
 
 
 @given(st.integers(0, 2**31), st.integers(1, 12))
