@@ -43,6 +43,8 @@ class Config:
         baseline: weight of the value loss, half the squared error.
         rho_bar, c_bar: where V-trace cuts its importance weights.
         trace: V-trace's lambda; 1 trusts returns as far as the unroll goes, less trusts the value function sooner.
+        normalise_advantages: divide the advantages of an update by their standard deviation, so that `entropy` and
+            `baseline` mean the same whatever the size of the rewards. PPO does so; the paper's IMPALA does not.
         value_heads: 1 puts the bonus into the reward; 2 gives it a value function and V-trace targets of its own.
         intrinsic_discount: gamma of the second head; None for `discount`.
 
@@ -79,6 +81,7 @@ class Config:
     rho_bar: float = 1.0
     c_bar: float = 1.0
     trace: float = 1.0
+    normalise_advantages: bool = False
     value_heads: Literal[1, 2] = 1
     intrinsic_discount: float | None = None
 

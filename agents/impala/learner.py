@@ -36,6 +36,8 @@ from e3b_gym.wrappers.building import Recipe
 Stats = dict[str, float]
 # Updates between two looks at the encoder (accuracy, rank), which cost as much as a small update.
 DIAGNOSE_EVERY = 32
+# Advantages that differ less say nothing, and are not blown up.
+SMALLEST_DEVIATION = 1e-6
 
 
 class DivergedError(RuntimeError):
@@ -152,6 +154,8 @@ class Learner:
                 gain, targets = gain + config.agac_coef * terms[0], targets + config.agac_coef * terms[1]
             advantage = advantage + gain
             value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
+        if config.normalise_advantages:
+            advantage = advantage / advantage.std().clamp(min=SMALLEST_DEVIATION)
         entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
         losses = {
             "policy_gradient": -(advantage * chosen).sum(0).mean(),

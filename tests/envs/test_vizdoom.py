@@ -208,7 +208,7 @@ def test_nothing_is_left_behind(tmp_path: Path, kind: str, ending: str) -> None:
         family = psutil.Process(player.pid).children(recursive=True)
         engines = [child for child in family if any("viz_instance_id" in word for word in child.cmdline())]
         assert len(engines) == 2
-        instances = {word for engine in engines for word in engine.cmdline()[1:]}
+        instances = {words[words.index("+viz_instance_id") + 1] for words in (engine.cmdline() for engine in engines)}
         if ending == "kill":
             player.send_signal(signal.SIGKILL)
             player.wait(timeout=30)

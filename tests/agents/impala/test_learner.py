@@ -65,20 +65,30 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
             pi, mu = out.logits[t, b].softmax(0)[a], unroll.policy_logits[t, b].double().softmax(0)[a]
             log_ratio[t, b] = (pi / mu).log().detach()
     losses = {"policy_gradient": 0.0, "value": 0.0, "entropy": 0.0}
+    total = torch.zeros_like(log_ratio)
     for head, (stream, gamma) in enumerate(streams):
         value = out.values[..., head]
         v, advantage = written_out(
-            log_ratio, gamma * (~unroll.done).double(), stream, value[:-1].detach(), value[-1].detach(), 1.0, 1.0
+            log_ratio,
+            gamma * (~unroll.done).double(),
+            stream,
+            value[:-1].detach(),
+            value[-1].detach(),
+            1.0,
+            1.0,
+            config.trace,
         )
         if head == 0 and terms is not None:
             advantage, v = advantage + config.agac_coef * terms[0], v + config.agac_coef * terms[1]
-        for t in range(steps):
-            for b in range(envs):
-                log_pi = out.logits[t, b].log_softmax(0)
-                losses["policy_gradient"] += -advantage[t, b] * log_pi[unroll.action[t, b]] / envs
-                losses["value"] += config.baseline * (v[t, b] - value[t, b]) ** 2 / 2 / envs
-                if head == 0:
-                    losses["entropy"] += config.entropy * (log_pi.exp() * log_pi).sum() / envs
+        total += advantage
+        losses["value"] += config.baseline * ((v - value[:-1]) ** 2).sum() / 2 / envs
+    if config.normalise_advantages:
+        total /= total.std()
+    for t in range(steps):
+        for b in range(envs):
+            log_pi = out.logits[t, b].log_softmax(0)
+            losses["policy_gradient"] += -total[t, b] * log_pi[unroll.action[t, b]] / envs
+            losses["entropy"] += config.entropy * (log_pi.exp() * log_pi).sum() / envs
     gradients = torch.autograd.grad(sum(losses.values()), list(policy.parameters()))
     return {name: loss.item() for name, loss in losses.items()}, gradients
 
@@ -100,6 +110,7 @@ def agac_written_out(learner, unroll):
     [
         {},
         {"method": "none"},
+        {"trace": 0.8, "normalise_advantages": True},
         {"value_heads": 2, "intrinsic_discount": 0.7},
         {"method": "agac", "agac_coef": 0.5},
         {"method": "agac", "agac_coef": 0.5, "value_heads": 2, "intrinsic_discount": 0.7},
