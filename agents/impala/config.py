@@ -36,15 +36,18 @@ class Config:
         batch: environments (columns) per update; None for all of an actor's.
         threads: of the learner.
 
-        learning_rate, rms_alpha, rms_eps: RMSprop of the policy.
+        optimizer: of the policy: "rmsprop" (the paper) or "adam", whose first steps are no larger than later ones.
+        learning_rate: of the policy.
+        rms_alpha, rms_eps: of RMSprop.
         max_grad_norm: gradients of the policy are clipped to this norm.
         discount: gamma.
         entropy: weight of the entropy bonus.
         baseline: weight of the value loss, half the squared error.
         rho_bar, c_bar: where V-trace cuts its importance weights.
         trace: V-trace's lambda; 1 trusts returns as far as the unroll goes, less trusts the value function sooner.
-        normalise_advantages: divide the advantages of an update by their standard deviation, so that `entropy` and
-            `baseline` mean the same whatever the size of the rewards. PPO does so; the paper's IMPALA does not.
+        normalise_advantages: give the advantages of an update mean 0 and deviation 1, so that `entropy` means the same
+            whatever the size of the rewards, and an error that the value function makes everywhere pushes no action.
+            PPO does so; the paper's IMPALA does not.
         value_heads: 1 puts the bonus into the reward; 2 gives it a value function and V-trace targets of its own.
         intrinsic_discount: gamma of the second head; None for `discount`.
 
@@ -71,6 +74,7 @@ class Config:
     batch: int | None = 8
     threads: int = 1
 
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     learning_rate: float = 1e-4
     rms_alpha: float = 0.99
     rms_eps: float = 1e-5
@@ -102,6 +106,7 @@ class Config:
         self._require("trace", 0 <= self.trace <= 1, "in [0, 1]")
         self._require("rms_alpha", 0 <= self.rms_alpha < 1, "in [0, 1)")
         self._require("discount", 0 <= self.discount <= 1, "in [0, 1]")
+        self._require("optimizer", self.optimizer in ("rmsprop", "adam"), "'rmsprop' or 'adam'")
         self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")
         self._require("engine", self.engine in ("inline", "process"), "'inline' or 'process'")
         self._require("value_heads", self.value_heads in (1, 2), "1 or 2")

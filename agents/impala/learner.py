@@ -71,9 +71,7 @@ class Learner:
                 part.in_reward = False  # it comes in through the advantage and the value target
         self.mixer = RewardMixer(**recipe.mixer)
         self.memory = self.bonus.new_memory(slots)
-        self.policy_optimizer = RMSprop(
-            self.policy.parameters(), lr=config.learning_rate, alpha=config.rms_alpha, eps=config.rms_eps
-        )
+        self.policy_optimizer = _policy_optimizer(config, self.policy)
         weights = [weight for weight in self.bonus.parameters() if weight.requires_grad]
         self.encoder_optimizer = (
             torch.optim.Adam(weights, lr=config.encoder_learning_rate, fused=True) if weights else None
@@ -155,7 +153,7 @@ class Learner:
             advantage = advantage + gain
             value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
         if config.normalise_advantages:
-            advantage = advantage / advantage.std().clamp(min=SMALLEST_DEVIATION)
+            advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
         entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
         losses = {
             "policy_gradient": -(advantage * chosen).sum(0).mean(),
@@ -223,6 +221,12 @@ def _backward(optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], li
         for gradient in gradients:
             gradient *= limit / length
     return {f"loss_{name}": loss.item() for name, loss in losses.items()} | {norm: float(length)}
+
+
+def _policy_optimizer(config: Config, policy: Policy) -> torch.optim.Optimizer:
+    if config.optimizer == "adam":
+        return torch.optim.Adam(policy.parameters(), lr=config.learning_rate, fused=True)
+    return RMSprop(policy.parameters(), lr=config.learning_rate, alpha=config.rms_alpha, eps=config.rms_eps)
 
 
 def _require_finite(name: str, values: Tensor) -> None:

@@ -83,7 +83,7 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
         total += advantage
         losses["value"] += config.baseline * ((v - value[:-1]) ** 2).sum() / 2 / envs
     if config.normalise_advantages:
-        total /= total.std()
+        total = (total - total.mean()) / total.std()
     for t in range(steps):
         for b in range(envs):
             log_pi = out.logits[t, b].log_softmax(0)
