@@ -120,6 +120,8 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     for layer in layers:
         for name, value in layer.items():
             config[name] = {**config[name], **value} if name in ("bonus", "env_options") else value
+    if chosen.get("engine") == "inline" and "actors" not in chosen and "actors" in config:
+        config["actors"] = 1  # a preset's actors are processes; inline has one
     return Settings(agent, preset, AGENTS[agent](**config), RunOptions(**run))
 
 
