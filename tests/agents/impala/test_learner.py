@@ -352,3 +352,14 @@ def test_stages_are_timed():
     learner, _ = lagged(small(), updates=1)
     assert set(learner.seconds) == {"embed", "score", "encoder", "policy", "optimisers"}
     assert all(seconds > 0 for seconds in learner.seconds.values())
+
+
+@pytest.mark.parametrize(("optimizer", "first_step"), [("adam", 1.0), ("rmsprop", 10.0)])
+def test_the_first_step_tells_the_optimizers_apart(optimizer, first_step):
+    """Adam's first step is its learning rate; RMSprop's is that over the root of 1 - alpha."""
+    learner, rollout = lagged(small(optimizer=optimizer, learning_rate=1e-3, rms_alpha=0.99), updates=0)
+    before = copy.deepcopy(learner.policy)
+    learner.learn(rollout)
+    pairs = zip(before.parameters(), learner.policy.parameters(), strict=True)
+    longest = max(float((old - new).detach().abs().max()) for old, new in pairs)
+    assert longest == pytest.approx(first_step * 1e-3, rel=0.05)
