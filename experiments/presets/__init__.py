@@ -1,0 +1,1 @@
+"""What each suite's presets change, as YAML; read by `experiments.settings`."""
