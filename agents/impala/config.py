@@ -48,6 +48,10 @@ class Config:
         normalise_advantages: give the advantages of an update mean 0 and deviation 1, so that `entropy` means the same
             whatever the size of the rewards, and an error that the value function makes everywhere pushes no action.
             PPO does so; the paper's IMPALA does not.
+        passes: how often an update's frames are learned from; V-trace corrects for the policy's changes between passes.
+            The bonus is scored and the encoder trained in the first pass only.
+        policy_clip: PPO's clipped surrogate in place of V-trace's policy gradient, so that several passes cannot carry
+            the policy further than this from the one that acted; None for IMPALA's own.
         value_heads: 1 puts the bonus into the reward; 2 gives it a value function and V-trace targets of its own.
         intrinsic_discount: gamma of the second head; None for `discount`.
 
@@ -86,6 +90,8 @@ class Config:
     c_bar: float = 1.0
     trace: float = 1.0
     normalise_advantages: bool = False
+    passes: int = 1
+    policy_clip: float | None = None
     value_heads: Literal[1, 2] = 1
     intrinsic_discount: float | None = None
 
@@ -100,7 +106,7 @@ class Config:
             self._require(name, getattr(self, name) >= 0, "0 or more")
         for name in ("rho_bar", "c_bar"):
             self._require(name, getattr(self, name) > 0, "a positive number")
-        for name in ("steps", "actors", "num_envs", "unroll", "threads", "dim"):
+        for name in ("steps", "actors", "num_envs", "unroll", "threads", "dim", "passes"):
             value = getattr(self, name)
             self._require(name, isinstance(value, int) and value >= 1, "a whole number of at least 1")
         self._require("trace", 0 <= self.trace <= 1, "in [0, 1]")
@@ -112,6 +118,8 @@ class Config:
         self._require("value_heads", self.value_heads in (1, 2), "1 or 2")
         if self.intrinsic_discount is not None:
             self._require("intrinsic_discount", 0 <= self.intrinsic_discount <= 1, "in [0, 1], or None")
+        if self.policy_clip is not None:
+            self._require("policy_clip", self.policy_clip > 0, "a positive number, or None")
         if self.lstm is not None:
             self._require("lstm", self.lstm >= 1, "at least 1, or None for the network's own")
         if taken := sorted({"dim", "encoder", "seed"} & set(self.bonus)):

@@ -2,9 +2,10 @@
 
     embed once -> score with the memories of those slots -> mix the reward -> encoder step -> V-trace -> policy step
 
-    policy loss  = sum_t [ -advantage_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
+    policy loss  = sum_t [ -rho_t gain_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
 
-summed over time and averaged over environments, as IMPALA and the authors do. AGAC adds its adversary's terms to the
+summed over time and averaged over environments, as IMPALA and the authors do. With `policy_clip` the first term is
+PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes over the same frames. AGAC adds its adversary's terms to the
 advantage and to the value target. A time limit ends an episode like any other end, its value is not bootstrapped; the
 authors do so, too.
 """
@@ -15,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import gymnasium as gym
@@ -46,6 +48,23 @@ class DivergedError(RuntimeError):
     Weights and optimisers are as they were before the update that failed; the bonus's memory holds no bad numbers, but
     may have seen the unroll.
     """
+
+
+@dataclass
+class Batch:
+    """Some columns of a rollout, and what the first pass over them finds out.
+
+    Attributes:
+        unroll, state, reward: the experience, the LSTM's state before it, the environment's rewards [T, B].
+        streams: rewards [T, B] and discount of each value head, with the bonus.
+        terms: AGAC's terms of advantage and value target, if the method has them.
+    """
+
+    unroll: Unroll
+    state: State
+    reward: Tensor
+    streams: list[tuple[Tensor, float]] = field(default_factory=list)
+    terms: tuple[Tensor, Tensor] | None = None
 
 
 class Learner:
@@ -83,34 +102,50 @@ class Learner:
 
     def learn(self, rollout: Rollout) -> list[Stats]:
         """Updates on all columns of a rollout, `config.columns` at a time; returns what is worth a curve of each."""
-        unroll, (h, c), reward = rollout.unroll(), rollout.lstm_state(), torch.from_numpy(rollout.reward)
         lag = {"policy_lag": float(self.version - rollout.version)}
-        stats = []
-        for start in range(0, rollout.num_envs, self.config.columns):
-            columns = torch.arange(start, start + self.config.columns)
-            part = unroll if len(columns) == rollout.num_envs else unroll.columns(columns)
-            stats.append(self._update(part, (h[:, columns], c[:, columns]), reward[:, columns]) | lag)
+        batches = self._batches(rollout)
+        stats = [self._first_pass(batch) | lag for batch in batches]
+        for _ in range(1, self.config.passes):
+            stats += [self._another_pass(batch) | lag for batch in batches]
         self.version += 1
         self.frames += rollout.steps * rollout.num_envs
         return stats
 
-    def _update(self, unroll: Unroll, state: State, reward: Tensor) -> Stats:
+    def _batches(self, rollout: Rollout) -> list[Batch]:
+        unroll, (h, c), reward = rollout.unroll(), rollout.lstm_state(), torch.from_numpy(rollout.reward)
         _require_finite("reward", reward)
+        if self.config.columns == rollout.num_envs:
+            return [Batch(unroll, (h, c), reward)]
+        parts = torch.arange(rollout.num_envs).split(self.config.columns)
+        return [Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part]) for part in parts]
+
+    def _first_pass(self, batch: Batch) -> Stats:
+        """Scores the bonus; trains encoder and policy."""
+        unroll = batch.unroll
         with self._timed("embed"), torch.set_grad_enabled(self.encoder_optimizer is not None):
             features = self.bonus.embed(unroll)
         with self._timed("score"):
             bonus = self._score(features, unroll)  # [T, B]
-            terms = self.bonus.policy_terms(features, unroll)
+            batch.terms = self.bonus.policy_terms(features, unroll)
+            batch.streams = list(self._streams(batch.reward, bonus))
         stats: Stats = {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
         with self._timed("encoder"):
             stats |= self._encoder_gradients(features, unroll)
         with self._timed("policy"):
-            stats |= self._policy_gradients(unroll, state, reward, bonus, terms)
+            stats |= self._policy_gradients(batch)
         with self._timed("optimisers"):  # both only now, when every term is known to be a number
             self.policy_optimizer.step()
             if self.encoder_optimizer is not None:
                 self.encoder_optimizer.step()
         self._updates += 1
+        return stats
+
+    def _another_pass(self, batch: Batch) -> Stats:
+        """Trains the policy once more on rewards that are known."""
+        with self._timed("policy"):
+            stats = self._policy_gradients(batch)
+        with self._timed("optimisers"):
+            self.policy_optimizer.step()
         return stats
 
     @torch.no_grad()
@@ -131,40 +166,49 @@ class Learner:
         stats = self.bonus.diagnostics(features, unroll) if diagnosed else {}
         return stats | _backward(self.encoder_optimizer, losses, limit, "encoder_grad_norm")
 
-    def _policy_gradients(
-        self, unroll: Unroll, state: State, reward: Tensor, bonus: Tensor, terms: tuple[Tensor, Tensor] | None
-    ) -> Stats:
-        config = self.config
+    def _policy_gradients(self, batch: Batch) -> Stats:
+        config, unroll, terms = self.config, batch.unroll, batch.terms
         starts = torch.cat([unroll.starts[None], unroll.done])  # [T+1, B]
-        out = self.policy(unroll.obs, starts, state)
+        out = self.policy(unroll.obs, starts, batch.state)
         values = out.values  # [T+1, B, heads]
         log_pi = F.log_softmax(out.logits[:-1], -1)  # [T, B, A]
         log_mu = F.log_softmax(cast(Tensor, unroll.policy_logits), -1)
         chosen = log_pi.gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
-        log_ratio = chosen.detach() - log_mu.gather(-1, unroll.action[..., None])[..., 0]
+        log_ratio = chosen - log_mu.gather(-1, unroll.action[..., None])[..., 0]
         going_on = (~unroll.done).float()
-        advantage, value_loss = torch.zeros_like(log_ratio), torch.zeros(())
-        for head, (stream, gamma) in enumerate(self._streams(reward, bonus)):
+        gain, weight, value_loss = torch.zeros_like(chosen), torch.zeros_like(chosen), torch.zeros(())
+        for head, (stream, gamma) in enumerate(batch.streams):
             value, last = values[:-1, :, head], values[-1, :, head]
             corrections = config.rho_bar, config.c_bar, config.trace
-            targets, gain = vtrace(log_ratio, gamma * going_on, stream, value, last, *corrections)
+            targets, gains, weight = vtrace(log_ratio.detach(), gamma * going_on, stream, value, last, *corrections)
             if terms is not None and head == 0:
-                gain, targets = gain + config.agac_coef * terms[0], targets + config.agac_coef * terms[1]
-            advantage = advantage + gain
+                targets = targets + config.agac_coef * terms[1]
+            gain = gain + gains
             value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
-        if config.normalise_advantages:
-            advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
+        advantage = gain if config.policy_clip is not None else weight * gain
+        if terms is not None:
+            advantage = advantage + config.agac_coef * terms[0]
         entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
         losses = {
-            "policy_gradient": -(advantage * chosen).sum(0).mean(),
+            "policy_gradient": -self._surrogate(advantage, chosen, log_ratio).sum(0).mean(),
             "value": config.baseline * value_loss,
             "entropy": -config.entropy * entropy.sum(0).mean(),
         }
         return _backward(self.policy_optimizer, losses, config.max_grad_norm, "policy_grad_norm") | {
             "policy_entropy": entropy.mean().item(),
             "value_mean": values.mean().item(),
-            "importance_ratio": float(log_ratio.exp().mean()),
+            "importance_ratio": float(log_ratio.detach().exp().mean()),
         }
+
+    def _surrogate(self, advantage: Tensor, chosen: Tensor, log_ratio: Tensor) -> Tensor:
+        """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `policy_clip` is set."""
+        clip = self.config.policy_clip
+        if self.config.normalise_advantages:
+            advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
+        if clip is None:
+            return advantage * chosen
+        ratio = log_ratio.exp()
+        return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
         """The rewards of each value head with their discounts; with two heads a clip applies to each."""

@@ -1,8 +1,8 @@
-"""V-trace: off-policy corrected value targets and policy-gradient advantages (Espeholt et al. 2018, equation 1).
+"""V-trace: off-policy corrected value targets and policy gradients (Espeholt et al. 2018, equation 1).
 
     delta_t = rho_t (r_t + gamma_t V(s_{t+1}) - V(s_t))           rho_t = min(rho_bar, pi(a_t|s_t) / mu(a_t|s_t))
     v_t     = V(s_t) + delta_t + gamma_t c_t (v_{t+1} - V(s_{t+1}))   c_t = trace min(c_bar, pi / mu)
-    advantage_t = rho_t (r_t + gamma_t v_{t+1} - V(s_t))
+    gain_t  = r_t + gamma_t v_{t+1} - V(s_t)                      IMPALA's policy gradient takes rho_t gain_t
 
 gamma_t is 0 where a step ended its episode. On-policy (pi = mu) v_t is the n-step return.
 """
@@ -16,10 +16,11 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """Value targets and advantages, both [T, B] and without gradients."""
+    """Value targets, gains of the actions, and importance weights, all [T, B] and without gradients."""
 
     targets: Tensor
-    advantages: Tensor
+    gains: Tensor
+    weights: Tensor
 
 
 @torch.no_grad()
@@ -57,4 +58,4 @@ def vtrace(
         excess[t] = running
     targets = value + excess
     next_target = torch.cat([targets[1:], last_value[None]])
-    return VTrace(targets, rho * (reward + discount * next_target - value))
+    return VTrace(targets, reward + discount * next_target - value, rho)

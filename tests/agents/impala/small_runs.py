@@ -80,4 +80,4 @@ def written_out(log_ratio, discount, reward, value, last_value, rho_bar, c_bar, 
             targets[s, b] = total
     rho = log_ratio.exp().clamp(max=rho_bar)
     arrived = torch.cat([targets[1:], last_value[None]])
-    return targets, rho * (reward + discount * arrived - value)
+    return targets, reward + discount * arrived - value, rho

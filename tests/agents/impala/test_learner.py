@@ -68,7 +68,7 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
     total = torch.zeros_like(log_ratio)
     for head, (stream, gamma) in enumerate(streams):
         value = out.values[..., head]
-        v, advantage = written_out(
+        v, gain, weight = written_out(
             log_ratio,
             gamma * (~unroll.done).double(),
             stream,
@@ -78,6 +78,7 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
             1.0,
             config.trace,
         )
+        advantage = gain if config.policy_clip else weight * gain
         if head == 0 and terms is not None:
             advantage, v = advantage + config.agac_coef * terms[0], v + config.agac_coef * terms[1]
         total += advantage
@@ -87,7 +88,12 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
     for t in range(steps):
         for b in range(envs):
             log_pi = out.logits[t, b].log_softmax(0)
-            losses["policy_gradient"] += -total[t, b] * log_pi[unroll.action[t, b]] / envs
+            a, clip = unroll.action[t, b], config.policy_clip
+            gained = total[t, b] * log_pi[a]
+            if clip:
+                ratio = log_pi.exp()[a] / unroll.policy_logits[t, b].double().softmax(0)[a]
+                gained = min(total[t, b] * ratio, total[t, b] * ratio.clamp(1 - clip, 1 + clip))
+            losses["policy_gradient"] += -gained / envs
             losses["entropy"] += config.entropy * (log_pi.exp() * log_pi).sum() / envs
     gradients = torch.autograd.grad(sum(losses.values()), list(policy.parameters()))
     return {name: loss.item() for name, loss in losses.items()}, gradients
@@ -111,8 +117,10 @@ def agac_written_out(learner, unroll):
         {},
         {"method": "none"},
         {"trace": 0.8, "normalise_advantages": True},
+        {"policy_clip": 0.001},
         {"value_heads": 2, "intrinsic_discount": 0.7},
         {"method": "agac", "agac_coef": 0.5},
+        {"method": "agac", "agac_coef": 0.5, "policy_clip": 0.2, "normalise_advantages": True},
         {"method": "agac", "agac_coef": 0.5, "value_heads": 2, "intrinsic_discount": 0.7},
     ],
     ids=str,
@@ -134,6 +142,22 @@ def test_losses_and_gradients_are_the_papers(options):
         torch.testing.assert_close(weight.grad, gradient.float(), rtol=1e-3, atol=1e-4)
     assert abs(stats["importance_ratio"] - 1) > 1e-3  # the policies did differ
     assert stats["policy_lag"] == 2
+
+
+def test_further_passes_train_the_policy_alone_on_the_rewards_of_the_first():
+    """Memories, normaliser and encoder see each frame once, however often the policy learns from it."""
+    once, again = small(batch=2, policy_clip=0.2), small(batch=2, policy_clip=0.2, passes=3)
+    actor, one = actor_with_weights(once)
+    rollout = filled(actor, once)
+    three = Learner(again, actor.envs.single_observation_space, actor.envs.single_action_space)
+    assert [len(learner.learn(rollout)) for learner in (one, three)] == [2, 6]
+    for part in ("bonus", "memory", "mixer", "encoder_optimizer", "frames", "version"):
+        assert equal_states(one.state_dict()[part], three.state_dict()[part]), part
+    moved = [
+        float((a - b).abs().max().detach())
+        for a, b in zip(one.policy.parameters(), three.policy.parameters(), strict=True)
+    ]
+    assert max(moved) > 0
 
 
 def test_gradients_are_clipped_to_the_length_asked_for():
