@@ -5,9 +5,9 @@
     policy loss  = sum_t [ -rho_t gain_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
 
 summed over time and averaged over environments, as IMPALA and the authors do. With `policy_clip` the first term is
-PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes over the same frames. AGAC adds its adversary's terms to the
-advantage and to the value target. A time limit ends an episode like any other end, its value is not bootstrapped; the
-authors do so, too.
+PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes over the same frames. AGAC
+adds its adversary's terms to the advantage and to the value target. A time limit ends an episode like any other end,
+its value is not bootstrapped; the authors do so, too.
 """
 
 from __future__ import annotations
