@@ -56,7 +56,7 @@ def sb3_networks(config: PPOConfig) -> Networks:
 
 def has_own_network(config: PPOConfig) -> bool:
     """Whether the suite has networks of its own; the generic encoder serves the others."""
-    return config.env.startswith(("MiniHack-", "Vizdoom"))
+    return config.env.startswith(("MiniHack-", "Vizdoom", "Habitat-"))
 
 
 def wrapper_objects(config: PPOConfig) -> dict[str, Any]:

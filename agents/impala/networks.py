@@ -4,6 +4,8 @@ suite      net     trunk of the policy           LSTM       phi
 MiniHack   paper   four trunks, 1024             1024       the same, no LSTM
 MiniHack   fast    crop 16x16, message, 256      128        the same, with LayerNorm
 VizDoom    both    four convolutions             2 x 256    the same and a linear layer
+Habitat    paper   ResNet50, GPS, compass, 576   2 x 512    the same and an MLP
+Habitat    fast    two convolutions, ..., 256    256        the same and a linear layer, with LayerNorm
 others     both    `e3b_gym.encoders` generic    256        the same, `dim` wide
 """
 
@@ -18,6 +20,8 @@ from torch import nn
 
 from agents.impala.config import Config
 from e3b_gym.encoders import make_encoder
+from e3b_gym.encoders.habitat import env_options as habitat_options
+from e3b_gym.encoders.habitat import habitat_network
 from e3b_gym.encoders.minihack import env_options, minihack_network
 from e3b_gym.encoders.pixels import vizdoom_network
 
@@ -59,6 +63,15 @@ def networks_for(config: Config) -> Networks:
             phi=lambda space: vizdoom_network(space),
             lstm=config.lstm or 256,
             lstm_layers=2,
+        )
+    if config.env.startswith("Habitat-"):
+        variant, fast = config.net, config.net == "fast"
+        return Networks(
+            trunk=lambda space: habitat_network(space, variant),
+            phi=lambda space: habitat_network(space, variant, phi=True),
+            lstm=config.lstm or (256 if fast else 512),
+            lstm_layers=1 if fast else 2,
+            env_options=habitat_options(variant),
         )
     return Networks(
         trunk=lambda space: make_encoder(space, 256),

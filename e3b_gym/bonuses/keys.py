@@ -1,7 +1,8 @@
 """What a count-based bonus counts: the whole observation, or the part of it that a researcher believes in.
 
-The paper's variants count the full state, the agent's (x, y), the symbol image, or the message. A key is one of these
-names, or any function from an observation tree [rows, ...] to the tree of what counts.
+The paper's variants count the full state, the agent's (x, y), the symbol image, or the message; on Habitat, where full
+images are too many bytes to hash, every 1000th value of the image with GPS and compass. A key is one of these names, or
+any function from an observation tree [rows, ...] to the tree of what counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ PARTS: dict[str, dict[str, int | None]] = {
     "image": {"glyphs": None, "image": None, "view": None, "rgb": None},
     "message": {"message": None},
 }
+SUBSAMPLED_BY = 1000
+BESIDE_SUBSAMPLED = ("gps", "compass")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,20 @@ class Part:
         return obs[self.entry] if self.columns is None else obs[self.entry][:, : self.columns]
 
 
+@dataclass(frozen=True)
+class Subsampled:
+    """Takes every 1000th value of one entry (row by row, the channels of a pixel side by side), others as they are."""
+
+    entry: str
+    beside: tuple[str, ...] = ()
+
+    def __call__(self, obs: Tree) -> Tree:
+        return {
+            self.entry: obs[self.entry].flatten(1)[:, ::SUBSAMPLED_BY],
+            **{name: obs[name] for name in self.beside},
+        }
+
+
 def full_observation(obs: Tree) -> Tree:
     """Everything counts."""
     return obs
@@ -47,15 +64,19 @@ def make_key(key: str | Key, observation_space: gym.Space[Any]) -> Key:
         return key
     if key == "full":
         return full_observation
-    if key not in PARTS:
+    if key not in (*PARTS, "subsampled"):
         raise ValueError(
-            f"unknown count key {key!r}; choose from full, {', '.join(PARTS)}, or pass a function of the observation"
+            f"unknown count key {key!r}; choose from full, {', '.join(PARTS)}, subsampled, or pass a function of the "
+            "observation"
         )
     names = list(observation_space.spaces) if isinstance(observation_space, gym.spaces.Dict) else []
-    for entry, columns in PARTS[key].items():
+    part = "image" if key == "subsampled" else key
+    for entry, columns in PARTS[part].items():
+        if entry in names and key == "subsampled":
+            return Subsampled(entry, tuple(name for name in BESIDE_SUBSAMPLED if name in names))
         if entry in names:
             return Part(entry, columns)
     raise ValueError(
-        f"there is no {key} to count in this observation space ({', '.join(names) or observation_space}); the {key} "
-        f"key looks for a Dict entry named {' or '.join(PARTS[key])}. Pass key=<a function of the observation tree>"
+        f"there is no {part} to count in this observation space ({', '.join(names) or observation_space}); the {key} "
+        f"key looks for a Dict entry named {' or '.join(PARTS[part])}. Pass key=<a function of the observation tree>"
     )

@@ -165,6 +165,7 @@ METHODS: dict[str, Callable[..., Bonus]] = {
     "noveld-position": partial(_noveld, key="position"),
     "noveld-image": partial(_noveld, key="image"),
     "noveld-message": partial(_noveld, key="message"),
+    "noveld-subsampled": partial(_noveld, key="subsampled"),
     "noveld-nocount": partial(_noveld, key=None),
     "ride": _ride,
     "ride-position": partial(_ride, key="position"),

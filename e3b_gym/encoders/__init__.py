@@ -8,10 +8,12 @@ from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_r
 from e3b_gym.encoders.leaves import UnsupportedSpaceError
 
 if TYPE_CHECKING:
+    from e3b_gym.encoders.habitat import habitat_network
     from e3b_gym.encoders.minihack import minihack_network
     from e3b_gym.encoders.pixels import vizdoom_network
 
-_HOMES = {"minihack_network": "minihack", "vizdoom_network": "pixels"}  # imported when first used: numba takes a while
+# Imported when first used: numba takes a while.
+_HOMES = {"habitat_network": "habitat", "minihack_network": "minihack", "vizdoom_network": "pixels"}
 
 __all__ = [
     "ActionCode",
@@ -20,6 +22,7 @@ __all__ = [
     "InverseHead",
     "UnsupportedSpaceError",
     "as_encoder",
+    "habitat_network",
     "make_encoder",
     "minihack_network",
     "sample_rows",
