@@ -2,8 +2,8 @@
 
     out[c, i, j] = mean of the k x k pixels behind it;  colours / 255, depth as it is
 
-The same numbers as `avg_pool2d` on the converted picture, ten times faster on a CPU (13 us instead of 127 for 64x64
-to 32x32): the big picture is read once, as bytes, and never written as floats.
+The same numbers as `avg_pool2d` on the converted picture, 20 times faster on a CPU (6 us instead of 127 for 64x64 to
+32x32): the big picture is read once, as bytes, and never written as floats.
 """
 
 from __future__ import annotations
@@ -34,26 +34,33 @@ def shrink(rgb: Tensor, depth: Tensor, factor: int, dtype: torch.dtype = torch.f
     here = rgb.device.type == depth.device.type == "cpu"
     if njit is not None and here and rgb.dtype == torch.uint8 and depth.dtype == dtype == torch.float32:
         small = torch.empty(rows, height // factor, width // factor, 4)
-        _mean_of_squares(rgb.numpy(), depth.detach().numpy(), small.numpy(), factor)
+        lines = rgb.reshape(rows, height, 3 * width).numpy(), depth.detach().reshape(rows, height, width).numpy()
+        _mean_of_squares(*lines, small.numpy(), factor)
         return small.permute(0, 3, 1, 2)
     picture = torch.cat([rgb.to(dtype) / 255, depth.to(dtype)], -1).permute(0, 3, 1, 2)
     return F.avg_pool2d(picture, factor) if factor > 1 else picture
 
 
 def _mean_of_squares(rgb: Any, depth: Any, small: Any, factor: int) -> None:
-    """Colours are summed as whole numbers, so their order does not matter."""
+    """rgb [rows, H, 3 W], depth [rows, H, W] -> small [rows, h, w, 4]; first down the columns, which vectorises."""
     share = np.float32(1 / (factor * factor))
     light = np.float32(1 / (255 * factor * factor))
+    colours, depths = np.empty(rgb.shape[2], np.uint16), np.empty(depth.shape[2], np.float32)
     for row in range(small.shape[0]):
         for i in range(small.shape[1]):
+            colours[:], depths[:] = 0, 0
+            for y in range(i * factor, (i + 1) * factor):
+                for x in range(len(colours)):
+                    colours[x] += rgb[row, y, x]
+                for x in range(len(depths)):
+                    depths[x] += depth[row, y, x]
             for j in range(small.shape[2]):
-                red, green, blue, far = np.int32(0), np.int32(0), np.int32(0), np.float32(0)
-                for y in range(i * factor, (i + 1) * factor):
-                    for x in range(j * factor, (j + 1) * factor):
-                        red += rgb[row, y, x, 0]
-                        green += rgb[row, y, x, 1]
-                        blue += rgb[row, y, x, 2]
-                        far += depth[row, y, x, 0]
+                red, green, blue, far = np.uint32(0), np.uint32(0), np.uint32(0), np.float32(0)
+                for x in range(j * factor, (j + 1) * factor):
+                    red += colours[3 * x]
+                    green += colours[3 * x + 1]
+                    blue += colours[3 * x + 2]
+                    far += depths[x]
                 small[row, i, j, 0] = red * light
                 small[row, i, j, 1] = green * light
                 small[row, i, j, 2] = blue * light
