@@ -1,0 +1,285 @@
+"""How much of homes that training never saw does an agent reveal? The paper's measure for Habitat, with its pictures.
+
+    python -m experiments.coverage --runs runs/Habitat-FloorPlan-v0/e3b-... [...] [--episodes 100] [--split val]
+        [--seed 0] [--max-steps 500] [--checkpoint latest] [--out results/habitat]
+
+Every run, and two random agents beside them, plays the same episodes: the first of the split, which are all in
+different homes. Actions are drawn from the policy. Coverage is the navigable area that the line of sight has revealed
+by the end of an episode, as a share of all of it (Henaff et al. 2022, appendix). Means come with a bootstrap's 95 %
+interval over episodes.
+
+    coverage.json      every episode, config, seed, frames and commits of every run
+    coverage.png       the bars of the paper's figure
+    trajectories.png   paths and revealed areas of the first few episodes, one column per agent
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from e3b_gym.envs import SuiteNotInstalledError, make
+from e3b_gym.unroll import Tree, tree_map
+from experiments.coverage_pictures import Sight, draw_bars, draw_trajectories
+from experiments.intervals import bootstrap
+from experiments.players import CHECKPOINTS, load_player, world_options
+from experiments.provenance import provenance
+from experiments.runs import RunFolder
+from experiments.settings import Settings, suite_file
+
+if TYPE_CHECKING:  # it needs habitat-lab
+    from e3b_gym.envs.habitat.environment import HabitatExploration
+
+# Forward, left, right: the paper's two agents that learn nothing.
+RANDOM_AGENTS = {"Random": (1 / 3, 1 / 3, 1 / 3), "Random, forward 0.8": (0.8, 0.1, 0.1)}
+TITLES = {"e3b": "E3B", "icm": "ICM", "rnd": "RND", "noveld-subsampled": "NovelD", "none": "no bonus"}
+MAX_STEPS = 500
+MOST_ENVS = 20
+
+
+class Acting(Protocol):
+    """Whoever chooses actions [N] for observations, tree of [N, ...]; `starts` [N] marks those that open an episode."""
+
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]: ...
+
+
+class RandomAgent:
+    """Moves at random and never stops.
+
+    Args:
+        chances: of forward, left and right.
+        actions: Discrete; its last three are forward, left and right.
+        seed: of the draws.
+    """
+
+    def __init__(self, chances: Sequence[float], actions: gym.spaces.Discrete, seed: int) -> None:
+        self._chances, self._forward = chances, int(actions.n) - len(chances)
+        self._generator = np.random.default_rng(seed)
+
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
+        return self._forward + self._generator.choice(len(self._chances), size=len(starts), p=self._chances)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A run, or a random agent (`folder` None), and where it plays."""
+
+    title: str
+    options: dict[str, Any]
+    folder: RunFolder | None = None
+    settings: Settings | None = None
+    commits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Played:
+    """One episode: the home's name, the share of it that was revealed, how long it took, what there was to see."""
+
+    home: str
+    coverage: float
+    length: int
+    sight: Sight | None
+
+    @classmethod
+    def by(cls, env: HabitatExploration, keep: bool) -> Played:
+        """The episode that has just ended; `keep` what there was to see."""
+        seen = env.exploration
+        home, share = str(env.habitat.current_episode.scene_id), float(seen.get_metric())
+        areas = seen.navigable.astype(np.uint8) + seen.seen
+        sight = Sight(home, areas, np.array(seen.path, dtype=np.float64), share) if keep else None
+        return cls(home, share, len(seen.path) - 1, sight)
+
+
+def read_runs(paths: Sequence[str]) -> list[Agent]:
+    """The runs as agents; raises ValueError for what is no run, or no run in Habitat, or of another environment."""
+    agents: list[Agent] = []
+    for path in paths:
+        folder = RunFolder.existing(path)
+        settings, parts = folder.load()
+        config = settings.config
+        if suite_file(config.env) != "habitat":
+            raise ValueError(f"{path} is a run in {config.env}; coverage is measured in Habitat's environments")
+        if agents and config.env != agents[0].settings.config.env:  # type: ignore[union-attr]
+            raise ValueError(f"runs of one environment can be compared; {path} is a run in {config.env}, not the first")
+        title = TITLES.get(config.method, config.method)
+        commits = tuple(str(part["commit"]) for part in parts)
+        agents.append(Agent(title, world_options(config), folder, settings, commits))
+    return [_named_apart(agent, agents) for agent in agents]
+
+
+def _named_apart(agent: Agent, agents: Sequence[Agent]) -> Agent:
+    """Runs of one method are told apart by agent and seed."""
+    if agent.settings is None or sum(other.title == agent.title for other in agents) == 1:
+        return agent
+    title = f"{agent.title}, {agent.settings.agent}, seed {agent.settings.config.seed}"
+    return Agent(title, agent.options, agent.folder, agent.settings, agent.commits)
+
+
+def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
+    """The runs, and random agents in the first one's homes."""
+    options = {**runs[0].options, "allow_stop": False}
+    return [*runs, *(Agent(title, options) for title in RANDOM_AGENTS)]
+
+
+def measure(
+    agent: Agent, env_id: str, episodes: int, world: Mapping[str, Any], seed: int, which: str, pictures: int
+) -> tuple[list[Played], int]:
+    """An agent's episodes, and how many frames it had learned from.
+
+    Args:
+        agent: who plays.
+        env_id: where.
+        episodes: how many, from the split's first on.
+        world: options for all agents (split, max_steps), over the agent's own.
+        seed: of the drawn actions.
+        which: checkpoint, "latest" or "best".
+        pictures: keep what was seen in so many of the first episodes.
+    """
+    options = {**agent.options, **world, "coverage": True}
+    made = [make(env_id, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
+    envs = cast("list[HabitatExploration]", made)
+    try:
+        if episodes > envs[0].num_episodes:
+            raise ValueError(f"{world['split']} has {envs[0].num_episodes} episodes; got --episodes {episodes}")
+        spaces = envs[0].observation_space, envs[0].action_space
+        player: Acting
+        if agent.folder is None or agent.settings is None:
+            player, frames = RandomAgent(RANDOM_AGENTS[agent.title], spaces[1], seed), 0  # type: ignore[arg-type]
+        else:
+            torch.set_num_threads(agent.settings.config.threads)
+            learned = load_player(agent.folder, agent.settings, which, spaces, seed=seed)
+            player, frames = learned, learned.frames
+        return list(play(envs, player, episodes, pictures)), frames
+    finally:
+        for env in envs:
+            env.close()
+
+
+def play(envs: Sequence[HabitatExploration], player: Acting, episodes: int, pictures: int = 0) -> Iterator[Played]:
+    """The first `episodes` of the split, as many at a time as there are environments."""
+    for first in range(0, episodes, len(envs)):
+        # The last batch may have fewer episodes; a player's batch must not, so the others stand still.
+        numbers = [min(first + i, episodes - 1) for i in range(len(envs))]
+        obs = [env.reset(options={"episode": number})[0] for env, number in zip(envs, numbers, strict=True)]
+        playing = first + np.arange(len(envs)) < episodes
+        asked, starts = np.flatnonzero(playing).tolist(), np.ones(len(envs), dtype=np.bool_)
+        while playing.any():
+            actions = player.act(tree_map(lambda *leaves: np.stack(leaves), *obs), starts)
+            starts = np.zeros(len(envs), dtype=np.bool_)
+            for i in np.flatnonzero(playing).tolist():
+                obs[i], _, terminated, truncated, _ = envs[i].step(int(actions[i]))
+                playing[i] = not (terminated or truncated)
+        yield from (Played.by(envs[i], keep=first + i < pictures) for i in asked)
+
+
+def describe(agent: Agent, played: Sequence[Played], frames: int) -> dict[str, Any]:
+    """What the report says of an agent."""
+    coverage = [episode.coverage for episode in played]
+    low, high = bootstrap(coverage)
+    found: dict[str, Any] = {
+        "agent": agent.title,
+        "coverage": {"mean": float(np.mean(coverage)), "low": low, "high": high, "interval": "bootstrap, 95 %"},
+        "mean_length": float(np.mean([episode.length for episode in played])),
+        "frames": frames,
+    }
+    if agent.folder is not None and agent.settings is not None:
+        config = agent.settings.config
+        found |= {
+            "run": str(agent.folder.path),
+            "method": config.method,
+            "algorithm": agent.settings.agent,
+            "preset": agent.settings.preset,
+            "seed": config.seed,
+            "commits": list(agent.commits),
+            "config": config.as_dict(),
+        }
+    return {**found, "played": [[one.home, one.coverage, one.length] for one in played]}
+
+
+def cover(
+    paths: Sequence[str],
+    episodes: int,
+    split: str,
+    seed: int,
+    out: Path,
+    *,
+    max_steps: int = MAX_STEPS,
+    which: str = "latest",
+    pictures: int = 2,
+) -> dict[str, Any]:
+    """Plays, prints, writes the report and its pictures into `out`; returns the report."""
+    for name, value in (("episodes", episodes), ("max-steps", max_steps)):
+        if value < 1:
+            raise ValueError(f"--{name} must be at least 1; got {value}")
+    if seed < 0:
+        raise ValueError(f"--seed must be 0 or more; got {seed}")
+    agents = with_random_agents(read_runs(paths))
+    env_id = agents[0].settings.config.env  # type: ignore[union-attr]
+    world = {"split": split, "max_steps": max_steps}
+    results, sights = [], {}
+    print(f"{env_id}, split {split}: {episodes} episodes of {max_steps} steps, actions drawn from the policy")
+    for agent in agents:
+        played, frames = measure(agent, env_id, episodes, world, seed, which, pictures)
+        results.append(describe(agent, played, frames))
+        sights[agent.title] = [episode.sight for episode in played if episode.sight is not None]
+        text = "  {:28} coverage {mean:.3f}   95 % interval [{low:.3f}, {high:.3f}]   {:,} frames"
+        print(text.format(agent.title, frames, **results[-1]["coverage"]), flush=True)
+    report = {
+        "env": env_id,
+        "split": split,
+        "episodes": episodes,
+        "max_steps": max_steps,
+        "seed": seed,
+        "checkpoint": which,
+        "actions": "drawn from the policy",
+        "provenance": provenance(),
+        "agents": results,
+    }
+    write(report, out)
+    draw_bars(report, out / "coverage.png")
+    draw_trajectories(sights, out / "trajectories.png")
+    print(f"written to {out}: coverage.json, coverage.png, trajectories.png")
+    return report
+
+
+def write(report: Mapping[str, Any], out: Path) -> None:
+    """coverage.json, one line per agent."""
+    out.mkdir(parents=True, exist_ok=True)
+    agents = ",\n".join("  " + json.dumps(agent) for agent in report["agents"])
+    head = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in report.items() if name != "agents")
+    (out / "coverage.json").write_text("{\n" + ",\n".join(head) + ',\n "agents": [\n' + agents + "\n ]\n}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", nargs="+", required=True, metavar="DIR", help="folders of runs")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--split", default="val", help="whose homes: train, val or test")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawn actions")
+    parser.add_argument("--max-steps", type=int, default=MAX_STEPS, help="of an episode")
+    parser.add_argument("--checkpoint", choices=CHECKPOINTS, default="latest")
+    parser.add_argument("--pictures", type=int, default=2, help="episodes to draw")
+    parser.add_argument("--out", type=Path, default=Path("results/habitat"))
+    given = parser.parse_args(arguments)
+    limits = {"max_steps": given.max_steps, "which": given.checkpoint, "pictures": given.pictures}
+    try:
+        cover(given.runs, given.episodes, given.split, given.seed, given.out, **limits)
+    except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

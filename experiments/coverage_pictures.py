@@ -1,0 +1,95 @@
+"""The pictures of `experiments.coverage`: bars of coverage, and what agents saw of a home, as in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from experiments.progress import short
+
+AREAS = ListedColormap(["white", "#c9c5be", "#f3c98b"])  # not navigable, not revealed, revealed
+LEARNED, RANDOM = "#3f8f93", "#b9b5ae"
+PATH, START, END = "#1b5fc1", "#2f9e44", "#c22f4b"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What an episode revealed of a home.
+
+    Attributes:
+        home: its name.
+        areas: uint8 [height, width] seen from above: 0 not navigable, 1 navigable, 2 revealed.
+        path: [steps + 1, 2], where the agent was, in rows and columns of `areas`.
+        coverage: revealed area as a share of the navigable one.
+    """
+
+    home: str
+    areas: NDArray[np.uint8]
+    path: NDArray[np.float64]
+    coverage: float
+
+
+def draw_bars(report: Mapping[str, Any], path: Path) -> None:
+    """Mean coverage of every agent with its 95 % interval, the best first."""
+    agents = sorted(report["agents"], key=lambda agent: -agent["coverage"]["mean"])
+    means = np.array([agent["coverage"]["mean"] for agent in agents])
+    ends = np.array([[agent["coverage"]["low"], agent["coverage"]["high"]] for agent in agents])  # [agents, 2]
+    figure = Figure(figsize=(1.6 + 0.95 * len(agents), 4.2), layout="constrained")
+    axis = figure.subplots()
+    colours = [LEARNED if "run" in agent else RANDOM for agent in agents]
+    errors = np.abs(ends - means[:, None]).T
+    axis.bar(range(len(agents)), means, yerr=errors, capsize=4, color=colours, ecolor="#444444")
+    labels = [agent["agent"].replace(", ", ",\n") for agent in agents]
+    axis.set_xticks(range(len(agents)), labels, rotation=30, ha="right", fontsize=9)
+    axis.set(ylabel=f"coverage after {report['max_steps']} steps", ylim=(0, min(1.0, 1.15 * float(ends.max()) + 0.01)))
+    frames = sorted({agent["frames"] for agent in agents if "run" in agent})
+    trained = " to ".join(short(count) for count in dict.fromkeys((frames[0], frames[-1])))
+    axis.set_title(
+        f"{report['env']}, {report['split']}: {report['episodes']} episodes,\ntrained {trained} frames without reward",
+        fontsize=10,
+    )
+    axis.grid(axis="y", alpha=0.3)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def draw_trajectories(sights: Mapping[str, Sequence[Sight]], path: Path) -> None:
+    """A row for every episode that was kept, a column for every agent; a row is one home from one start."""
+    rows = max(len(column) for column in sights.values())
+    if not rows:
+        return
+    figure = Figure(figsize=(2.6 * len(sights), 2.9 * rows), layout="constrained")
+    axes = figure.subplots(rows, len(sights), squeeze=False)
+    for (title, column), cells in zip(sights.items(), axes.T, strict=True):
+        cells[0].set_title(title, fontsize=11, weight="bold")
+        for axis, sight in zip(cells, column, strict=True):
+            _draw_sight(axis, sight)
+    for axis, sight in zip(axes[:, 0], next(iter(sights.values())), strict=True):
+        axis.set_ylabel(sight.home, fontsize=8)
+    _save(figure, path)
+
+
+def _draw_sight(axis: Any, sight: Sight) -> None:
+    axis.imshow(sight.areas, cmap=AREAS, vmin=0, vmax=AREAS.N - 1, interpolation="nearest")
+    rows, columns = sight.path.T
+    axis.plot(columns, rows, color=PATH, linewidth=1.1)
+    axis.plot(columns[0], rows[0], "o", color=START, markersize=5, markeredgecolor="white")
+    axis.plot(columns[-1], rows[-1], "s", color=END, markersize=5, markeredgecolor="white")
+    y, x = np.nonzero(sight.areas)
+    axis.set(xlim=(x.min() - 4, x.max() + 4), ylim=(y.max() + 4, y.min() - 4), xticks=[], yticks=[])
+    axis.set_xlabel(f"coverage {sight.coverage:.0%}", fontsize=9)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=110)
