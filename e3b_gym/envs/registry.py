@@ -128,6 +128,14 @@ SUITES: tuple[Suite, ...] = (
         extra="minigrid",
         serves_all=True,
     ),
+    Suite(
+        "Habitat",
+        "Habitat-",
+        "e3b_gym.envs.habitat",
+        "e3b_gym.envs.habitat",
+        simulator="habitat",
+        extra="habitat",
+    ),
 )
 
 

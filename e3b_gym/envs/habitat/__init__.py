@@ -1,0 +1,76 @@
+"""Habitat: reward-free exploration of homes, on generated homes out of the box, on scanned ones where they are.
+
+    Habitat-FloorPlan-v0    1000 homes from seeds, drawn by the simulator in this package; needs habitat-lab only
+    Habitat-HM3D-v0         the paper's homes; needs habitat-sim and HM3D, which come from elsewhere (docs/habitat.md)
+
+Both are `environment.HabitatExploration` with one configuration, driven by the real `habitat.Env`; the options are
+the same. Nothing of habitat-lab is imported before `make`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from e3b_gym.envs.registry import SuiteNotInstalledError, Task
+
+if TYPE_CHECKING:
+    from e3b_gym.envs.habitat.environment import HabitatExploration
+
+FLOOR_PLAN, HM3D = "Habitat-FloorPlan-v0", "Habitat-HM3D-v0"
+HM3D_EPISODES = "data/datasets/pointnav/hm3d/v1/{split}/{split}.json.gz"
+HM3D_SCENES = "data/scene_datasets"
+SPLITS = ("train", "val", "test")
+
+_ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
+TASKS = {
+    FLOOR_PLAN: Task("exploration", _ACTIONS, 500, "the paper's setting, in 1000 generated homes"),
+    HM3D: Task("exploration", _ACTIONS, 500, "the paper; HM3D through habitat-sim"),
+}
+
+
+def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
+    """One of the two.
+
+    Args:
+        id: Which homes.
+        split: train, val or test.
+        **options: Those of `HabitatExploration`, and `data_path` and `scenes_dir`: where the episodes (a file of
+            habitat-lab's PointNav format, {split} standing for the split) and the scenes are, for HM3D or for your
+            own episodes in the generated homes.
+
+    Raises:
+        SuiteNotInstalledError: HM3D without habitat-sim; the message says what to install and where the data goes.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
+    from e3b_gym.envs.habitat.environment import HabitatExploration
+
+    make_source = _floor_plan if id == FLOOR_PLAN else _hm3d
+    source = make_source(split, options.pop("data_path", None), options.pop("scenes_dir", None))
+    return HabitatExploration(source, split=split, **options)
+
+
+def _floor_plan(split: str, data_path: str | None, scenes_dir: str | None) -> Any:
+    from e3b_gym.envs.habitat import dataset, simulator
+    from e3b_gym.envs.habitat.config import Source
+
+    if data_path is None:
+        dataset.write_split(split)
+        data_path = dataset.data_path()
+    return Source(simulator.NAME, str(data_path), str(scenes_dir or dataset.SCENES_DIR))
+
+
+def _hm3d(split: str, data_path: str | None, scenes_dir: str | None) -> Any:
+    from e3b_gym.envs.habitat.config import Source
+    from e3b_gym.envs.habitat.lab import has_habitat_sim
+
+    data_path, scenes_dir = str(data_path or HM3D_EPISODES), str(scenes_dir or HM3D_SCENES)
+    if not has_habitat_sim():
+        raise SuiteNotInstalledError(
+            f"{HM3D} needs habitat-sim, which is not on PyPI; run: conda install habitat-sim headless -c conda-forge "
+            f"-c aihabitat. Then get the scenes (ask for access at https://aihabitat.org/datasets/hm3d) into "
+            f"{scenes_dir}/hm3d, and the episodes, pointnav_hm3d_v1.zip "
+            f"(https://dl.fbaipublicfiles.com/habitat/data/datasets/pointnav/hm3d/v1/pointnav_hm3d_v1.zip), so that "
+            f"{data_path.format(split=split)} is there. {FLOOR_PLAN} needs neither."
+        )
+    return Source("Sim-v0", data_path, scenes_dir)

@@ -1,0 +1,92 @@
+"""Episodes in the generated homes, as files of habitat-lab's PointNav format.
+
+habitat-lab's own dataset class (`PointNav-v1`) reads them. They are written on first use, from seeds, to the user's
+cache directory (E3B_CACHE, else XDG_CACHE_HOME, else ~/.cache; a temporary directory if that cannot be written):
+a few seconds for the 800 homes of train, less than one for the others. Episode n of a split takes place in its home
+n modulo the number of homes, so that the first 100 of val are in 100 different homes. The goals are not used here; the
+format asks for them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import tempfile
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from e3b_gym.envs.habitat import dice, furniture, homes, materials, navigation, plan
+from e3b_gym.envs.habitat.homes import SEED, SPLITS
+
+EPISODES_PER_HOME = 5
+AGENT_RADIUS, AGENT_HEIGHT = 0.1, 1.5
+"""Of habitat-lab's navigation agent, in metres."""
+SCENES_DIR = "floorplan"
+
+
+def data_path() -> str:
+    """Where the files are, with {split} in place of the split's name; the argument `data_path` of habitat-lab."""
+    return str(_directory() / "{split}" / "{split}.json.gz")
+
+
+def write_split(split: str) -> Path:
+    """Writes the file of a split, unless it is there already; safe in several processes at once."""
+    path = Path(data_path().format(split=split))
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = gzip.compress(json.dumps({"episodes": _episodes(split)}).encode(), mtime=0)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)
+    return path
+
+
+@lru_cache
+def _directory() -> Path:
+    """A directory that changes its name with the code that generates homes, so that no file in it is ever stale."""
+    version = 0
+    for module in (dice, plan, furniture, materials, homes, navigation):
+        version = zlib.crc32(Path(str(module.__file__)).read_bytes(), version)
+    version = zlib.crc32(Path(__file__).read_bytes(), version)
+    cache = os.environ.get("E3B_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    directory = Path(cache, "e3b_gym", f"floorplan-{version:08x}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            return directory
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="e3b-floorplan-"))
+
+
+def _episodes(split: str) -> list[dict[str, Any]]:
+    numbers = SPLITS[split]
+    by_home = {number: _episodes_in(number) for number in numbers}
+    ordered = [by_home[number][n] for n in range(EPISODES_PER_HOME) for number in numbers]
+    return [{"episode_id": str(index), **episode} for index, episode in enumerate(ordered)]
+
+
+def _episodes_in(number: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng([SEED, number, 1])
+    of = homes.home.__wrapped__(number)  # all homes once: the cache would forget the ones in use
+    finder = navigation.FloorPlanPathFinder(navigation.walkable_squares(of, AGENT_RADIUS, AGENT_HEIGHT))
+    episodes = []
+    for _ in range(EPISODES_PER_HOME):
+        start, goal = (finder.get_random_navigable_point(rng) for _ in range(2))
+        angle = float(rng.uniform(0, math.tau))
+        episodes.append(
+            {
+                "scene_id": f"home-{number:04d}",
+                "start_position": [round(float(each), 4) for each in start],
+                "start_rotation": [0.0, math.sin(angle / 2), 0.0, math.cos(angle / 2)],
+                "goals": [{"position": [round(float(each), 4) for each in goal], "radius": None}],
+                "info": {},
+            }
+        )
+    return episodes

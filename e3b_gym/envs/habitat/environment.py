@@ -1,0 +1,182 @@
+"""Reward-free exploration of homes, through the real `habitat.Env` (the paper's Section 4.3).
+
+The agent moves 0.25 m forward or turns by 10 degrees for 500 steps; nothing pays. Stop ends the episode
+(`terminated`), the time limit truncates it.
+
+Observation (Dict):
+    rgb     uint8 [size, size, 3]
+    depth   float32 [size, size, 1], 0 to 10 m along the camera's axis as 0 to 1
+    gps     float32 [2], metres ahead and to the right of where the episode began
+    compass float32 [1], radians turned since then, to the left
+
+Differs from habitat-lab's own gym environment: Gymnasium's API; episodes are chosen by this environment's generator
+(habitat-lab's iterator takes seed 0 for no seed); endings are told apart; no log lines.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from e3b_gym.envs.habitat.config import Source, make_config
+from e3b_gym.envs.habitat.coverage import RATIOS, ExplorationCoverage
+from e3b_gym.envs.habitat.lab import PointNavDataset, habitat
+
+ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
+MAX_STEPS = 500
+RENDER_MODES = ("rgb_array",)
+Observation = dict[str, NDArray[Any]]
+
+
+class HabitatExploration(gymnasium.Env[Observation, np.int64]):
+    """One agent in one home after another.
+
+    Args:
+        source: Where scenes and episodes come from.
+        size: Pixels a side of both pictures; the paper has 256.
+        split: Of the dataset: train, val or test.
+        allow_stop: Whether the agent may end the episode. Without it there are three actions.
+        max_steps: Steps until truncation.
+        coverage: Whether `info["coverage"]` tells, after every step, how much of the home has been seen. Costs time;
+            meant for evaluation.
+        coverage_ratio: "navigable", or "authors" for the ratio of the authors' code (`coverage.py`).
+        render_mode: "rgb_array" for what the camera sees, with the map beside it if `coverage` is on.
+    """
+
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # noqa: RUF012  # Gymnasium's name and type
+
+    def __init__(
+        self,
+        source: Source,
+        size: int = 128,
+        split: str = "train",
+        allow_stop: bool = True,
+        max_steps: int = MAX_STEPS,
+        coverage: bool = False,
+        coverage_ratio: Literal["navigable", "authors"] = "navigable",
+        render_mode: str | None = None,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"size must be at least 1 pixel, got {size}; the paper has 256")
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if coverage_ratio not in RATIOS:
+            raise ValueError(f"unknown coverage_ratio {coverage_ratio!r}; choose from {', '.join(RATIOS)}")
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise ValueError(f"unknown render_mode {render_mode!r}; choose from {', '.join(RENDER_MODES)} or None")
+        self.action_names = ACTIONS if allow_stop else ACTIONS[1:]
+        self.action_space = spaces.Discrete(len(self.action_names))
+        self.observation_space = spaces.Dict(
+            {
+                "rgb": spaces.Box(0, 255, (size, size, 3), np.uint8),
+                "depth": spaces.Box(0.0, 1.0, (size, size, 1), np.float32),
+                "gps": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+                "compass": spaces.Box(-np.pi, np.pi, (1,), np.float32),
+            }
+        )
+        self.max_steps = max_steps
+        self.render_mode = render_mode
+        self.config = make_config(source, split, size, max_steps, coverage_ratio if coverage else None)
+        """habitat-lab's."""
+        self._dataset = load_dataset(source, split)
+        self.habitat = habitat.Env(self.config, self._dataset)
+        """The `habitat.Env` that does the work."""
+        measures = self.habitat.task.measurements.measures
+        self._coverage: ExplorationCoverage | None = measures.get(ExplorationCoverage.cls_uuid)
+        self._running = False
+        self._last: Observation | None = None
+
+    @property
+    def num_episodes(self) -> int:
+        """Of the split."""
+        return len(self._dataset.episodes)
+
+    @property
+    def exploration(self) -> ExplorationCoverage:
+        """What has been seen in this episode: the map, the revealed part, the path, and a picture of them."""
+        if self._coverage is None:
+            raise ValueError("coverage is off; make the environment with coverage=True")
+        if self._last is None:
+            raise ResetNeeded("no episode has begun; call reset() first")
+        return self._coverage
+
+    def map_image(self, scale: int = 2) -> NDArray[np.uint8]:
+        """The home from above, with what has been seen and the agent's path; needs `coverage=True`."""
+        return self.exploration.map_image(scale)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Starts an episode: a random one of the split, or `options={"episode": n}`.
+
+        Raises:
+            ValueError: There is no episode n, or the agent cannot stand where it should start.
+        """
+        super().reset(seed=seed)
+        index = int(self.np_random.integers(self.num_episodes))
+        if options is not None and "episode" in options:
+            index = options["episode"]
+            if not 0 <= index < self.num_episodes:
+                raise ValueError(f"there is no episode {index}; the split has {self.num_episodes}, counted from 0")
+        self.habitat.current_episode = self._dataset.episodes[index]
+        self._last = dict(self.habitat.reset())
+        self._running = True
+        return self._last, self._info()
+
+    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if not self._running:
+            raise ResetNeeded("no episode is running; call reset() before step()")
+        name = self.action_names[action]
+        self._last = dict(self.habitat.step(name))
+        terminated = name == "stop"
+        truncated = bool(self.habitat.episode_over) and not terminated
+        self._running = not (terminated or truncated)
+        return self._last, 0.0, terminated, truncated, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {} if self._coverage is None else {"coverage": float(self._coverage.get_metric())}
+
+    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]  # Gymnasium types it as a list, too
+        if self.render_mode is None or self._last is None:
+            return None
+        camera: NDArray[np.uint8] = self._last["rgb"].copy()
+        if self._coverage is None:
+            return camera
+        plan = self._coverage.map_image(scale=1)
+        height = max(len(camera), len(plan))
+        pictures = [np.pad(each, ((0, height - len(each)), (0, 4), (0, 0))) for each in (camera, plan)]
+        return np.concatenate(pictures, axis=1)
+
+    def close(self) -> None:
+        self.habitat.close()
+        self._running = False
+
+
+def load_dataset(source: Source, split: str) -> Any:
+    """The episodes of a split, read by habitat-lab's PointNav dataset; environments in a process share them.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: There is no episode in it.
+    """
+    path = Path(source.data_path.format(split=split))
+    if not path.is_file():
+        raise FileNotFoundError(f"no episodes at {path}; docs/habitat.md says where they come from")
+    dataset = _read(source, split, path.stat().st_mtime_ns)
+    if not dataset.episodes:
+        raise ValueError(f"the split {split!r} has no episodes: {path} is empty")
+    return dataset
+
+
+@lru_cache(maxsize=4)
+def _read(source: Source, split: str, modified: int) -> Any:
+    """`modified` makes a file that was written anew be read anew."""
+    config = make_config(source, split, 1, 1, None)
+    return PointNavDataset(config.habitat.dataset)

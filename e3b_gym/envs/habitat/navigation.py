@@ -1,0 +1,246 @@
+"""Where an agent can stand, how it slides along walls, and the shortest way between two places.
+
+The floor is cut into squares of 5 cm. An agent (a disc) can stand in a square if no wall, furniture or low door is
+nearer to the square's centre than its radius; squares that cannot be reached from the largest such area do not
+count. `FloorPlanPathFinder` answers in the terms of habitat-sim's PathFinder, for one floor at height 0.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from e3b_gym.envs.habitat.homes import Home, home
+from e3b_gym.envs.habitat.plan import CELL
+
+SQUARE = 0.05
+"""Metres."""
+_PER_CELL = round(CELL / SQUARE)
+_STRIDE = 0.02
+"""Metres between two looks at the ground, when moving."""
+
+Array = NDArray[Any]
+Point = Sequence[float] | Array
+
+
+def walkable_squares(of: Home, radius: float, height: float) -> NDArray[np.bool_]:
+    """[Z, X] squares in which an agent can stand."""
+    scene = of.scene
+    blocks = (scene.floor > 0) | (scene.ceiling < height)  # [K]
+    blocked = blocks[scene.cells].repeat(_PER_CELL, axis=0).repeat(_PER_CELL, axis=1)
+    free = ~blocked
+    reach = math.ceil(radius / SQUARE + 0.5)
+    depth, width = blocked.shape
+    for dz in range(-reach, reach + 1):
+        for dx in range(-reach, reach + 1):
+            # From the centre of one square to the nearest edge of another.
+            gap = SQUARE * math.hypot(max(abs(dz) - 0.5, 0), max(abs(dx) - 0.5, 0))
+            if 0 < gap < radius - 1e-9 and (dz, dx) != (0, 0):
+                rows, columns = slice(max(dz, 0), depth + min(dz, 0)), slice(max(dx, 0), width + min(dx, 0))
+                from_rows, from_columns = (
+                    slice(max(-dz, 0), depth + min(-dz, 0)),
+                    slice(max(-dx, 0), width + min(-dx, 0)),
+                )
+                free[rows, columns] &= ~blocked[from_rows, from_columns]
+    parts, _ = ndimage.label(free)
+    sizes = np.bincount(parts.ravel())
+    sizes[0] = 0
+    largest: NDArray[np.bool_] = parts == sizes.argmax()
+    return largest
+
+
+@lru_cache(maxsize=256)
+def path_finder(number: int, radius: float, height: float) -> FloorPlanPathFinder:
+    """The path finder of a home; those of the last 256 homes are kept (0.1 MB each)."""
+    of = home(number)
+    return FloorPlanPathFinder(walkable_squares(of, radius, height))
+
+
+class FloorPlanPathFinder:
+    """Answers about one home; keeps no state of any agent."""
+
+    is_loaded = True
+
+    def __init__(self, walkable: NDArray[np.bool_]) -> None:
+        self.walkable = walkable
+        """[Z, X] squares."""
+        self._ways: dict[tuple[int, int], Array] = {}  # steps to a goal, for the last few goals
+
+    def get_bounds(self) -> tuple[Array, Array]:
+        """Two corners of the home, [3] each."""
+        depth, width = self.walkable.shape
+        return np.zeros(3, np.float32), np.array([width * SQUARE, 0.0, depth * SQUARE], np.float32)
+
+    @property
+    def navigable_area(self) -> float:
+        """Square metres."""
+        return float(self.walkable.sum()) * SQUARE**2
+
+    def is_navigable(self, point: Point, max_y_delta: float = 0.5) -> bool:
+        """Whether an agent can stand there; the height may be off by `max_y_delta`."""
+        j, i = self._square(point)
+        depth, width = self.walkable.shape
+        if not (0 <= j < depth and 0 <= i < width and abs(point[1]) <= max_y_delta):
+            return False
+        return bool(self.walkable[j, i])
+
+    def get_topdown_view(self, meters_per_pixel: float, height: float, eps: float = 0.5) -> NDArray[np.bool_]:
+        """[Z, X] whether the centre of each pixel is navigable, for a floor within `eps` of `height`."""
+        if not meters_per_pixel > 0:
+            raise ValueError(f"meters_per_pixel must be positive, got {meters_per_pixel}")
+        depth, width = self.walkable.shape
+        if abs(height) > eps:
+            return np.zeros((round(depth * SQUARE / meters_per_pixel), round(width * SQUARE / meters_per_pixel)), bool)
+        rows, columns = (
+            np.minimum(
+                (np.arange(round(side * SQUARE / meters_per_pixel)) + 0.5) * (meters_per_pixel / SQUARE), side - 1
+            )
+            for side in (depth, width)
+        )
+        view: NDArray[np.bool_] = self.walkable[rows.astype(np.int64)[:, None], columns.astype(np.int64)]
+        return view
+
+    def get_random_navigable_point(self, rng: np.random.Generator | None = None) -> Array:
+        """A point drawn evenly from the walkable floor, [3]."""
+        rng = np.random.default_rng() if rng is None else rng
+        squares = np.flatnonzero(self.walkable)
+        j, i = divmod(int(rng.choice(squares)), self.walkable.shape[1])
+        dx, dz = rng.uniform(0.1, 0.9, 2)
+        return np.array([(i + dx) * SQUARE, 0.0, (j + dz) * SQUARE], np.float32)
+
+    def snap_point(self, point: Point) -> Array:
+        """The point itself if it is navigable, else the centre of the nearest walkable square."""
+        if self.is_navigable(point):
+            return np.array(point, np.float32)
+        j, i = np.nonzero(self.walkable)
+        nearest = int(np.argmin(((i + 0.5) * SQUARE - point[0]) ** 2 + ((j + 0.5) * SQUARE - point[2]) ** 2))
+        return np.array([(i[nearest] + 0.5) * SQUARE, 0.0, (j[nearest] + 0.5) * SQUARE], np.float32)
+
+    def distance_to_closest_obstacle(self, point: Point, max_search_radius: float = 2.0) -> float:
+        """Metres to the nearest place where an agent cannot stand, at most `max_search_radius`."""
+        j, i = np.nonzero(~self.walkable)
+        gap_x = np.maximum(np.abs((i + 0.5) * SQUARE - point[0]) - SQUARE / 2, 0)
+        gap_z = np.maximum(np.abs((j + 0.5) * SQUARE - point[2]) - SQUARE / 2, 0)
+        return float(min(np.sqrt(gap_x**2 + gap_z**2).min(), max_search_radius))
+
+    def try_step(self, start: Point, end: Point) -> Array:
+        """Where a move from start towards end leads: along the wall, where one is in the way. [3]"""
+        x, z = _slide(self.walkable, float(start[0]), float(start[2]), float(end[0]), float(end[2]))
+        return np.array([x, start[1], z], np.float32)
+
+    def find_path(self, start: Point, goal: Point) -> list[Array]:
+        """Corners of the shortest way, both ends included; empty if there is none."""
+        if not (self.is_navigable(start) and self.is_navigable(goal)):
+            return []
+        target = self._square(goal)
+        if target not in self._ways:
+            if len(self._ways) >= 4:
+                self._ways.pop(next(iter(self._ways)))
+            self._ways[target] = _distances(self.walkable, *target)
+        corners = _pull_tight(
+            self.walkable, self._ways[target], float(start[0]), float(start[2]), float(goal[0]), float(goal[2])
+        )
+        return [np.array([x, 0.0, z], np.float32) for x, z in corners]
+
+    @staticmethod
+    def _square(point: Point) -> tuple[int, int]:
+        return math.floor(point[2] / SQUARE), math.floor(point[0] / SQUARE)
+
+
+@njit(cache=True)
+def _is_walkable(walkable: Array, x: float, z: float) -> bool:
+    j, i = math.floor(z / SQUARE), math.floor(x / SQUARE)
+    return 0 <= j < walkable.shape[0] and 0 <= i < walkable.shape[1] and walkable[j, i]
+
+
+@njit(cache=True)
+def _slide(walkable: Array, x: float, z: float, to_x: float, to_z: float) -> tuple[float, float]:
+    """Walks in short strides; a stride that is blocked goes on along x or along z alone."""
+    strides = max(1, math.ceil(math.hypot(to_x - x, to_z - z) / _STRIDE))
+    dx, dz = (to_x - x) / strides, (to_z - z) / strides
+    for _ in range(strides):
+        if _is_walkable(walkable, x + dx, z + dz):
+            x += dx
+            z += dz
+        elif _is_walkable(walkable, x + dx, z):
+            x += dx
+        elif _is_walkable(walkable, x, z + dz):
+            z += dz
+    return x, z
+
+
+@njit(cache=True)
+def _distances(walkable: Array, goal_j: int, goal_i: int) -> Array:
+    """[Z, X] squares walked to the goal over eight neighbours (Dijkstra); infinite where there is no way."""
+    depth, width = walkable.shape
+    distance = np.full((depth, width), np.inf)
+    distance[goal_j, goal_i] = 0.0
+    heap = [(0.0, goal_j, goal_i)]
+    while len(heap) > 0:
+        walked, j, i = heapq.heappop(heap)
+        if walked > distance[j, i]:
+            continue
+        for dj in range(-1, 2):
+            for di in range(-1, 2):
+                y, x = j + dj, i + di
+                if not (0 <= y < depth and 0 <= x < width and walkable[y, x]):
+                    continue
+                if not (walkable[y, i] and walkable[j, x]):  # no squeezing past corners
+                    continue
+                reached = walked + math.sqrt(dj * dj + di * di)
+                if reached < distance[y, x]:
+                    distance[y, x] = reached
+                    heapq.heappush(heap, (reached, y, x))
+    return distance
+
+
+@njit(cache=True)
+def _sees(walkable: Array, a: Array, b: Array) -> bool:
+    """Whether the straight line from a to b stays on walkable squares."""
+    strides = max(1, math.ceil(math.hypot(b[0] - a[0], b[1] - a[1]) / _STRIDE))
+    for n in range(1, strides):
+        share = n / strides
+        if not _is_walkable(walkable, a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _pull_tight(walkable: Array, distance: Array, x: float, z: float, to_x: float, to_z: float) -> Array:
+    """[N, 2] corners of the way downhill to the goal, pulled straight wherever one corner sees a later one."""
+    j, i = math.floor(z / SQUARE), math.floor(x / SQUARE)
+    if not np.isfinite(distance[j, i]):
+        return np.empty((0, 2))
+    way = [(x, z)]
+    while distance[j, i] > 0:
+        best_j, best_i = j, i
+        for dj in range(-1, 2):
+            for di in range(-1, 2):
+                if walkable[j + dj, i] and walkable[j, i + di] and distance[j + dj, i + di] < distance[best_j, best_i]:
+                    best_j, best_i = j + dj, i + di
+        j, i = best_j, best_i
+        way.append(((i + 0.5) * SQUARE, (j + 0.5) * SQUARE))
+    way.append((to_x, to_z))
+    points = np.array(way)
+    for _ in range(2):  # forth, and back over what is left: the second pass takes out bends that the first one kept
+        points = _shortcuts(walkable, points)[::-1].copy()
+    return points
+
+
+@njit(cache=True)
+def _shortcuts(walkable: Array, points: Array) -> Array:
+    kept = [0]
+    while kept[-1] < len(points) - 1:
+        following = len(points) - 1
+        while following > kept[-1] + 1 and not _sees(walkable, points[kept[-1]], points[following]):
+            following -= 1
+        kept.append(following)
+    return points[np.array(kept)]

@@ -1,0 +1,165 @@
+"""What a camera sees in a home: colours and depth, one column of the picture at a time.
+
+The camera looks level, so that every column of pixels is a vertical plane. Its ray walks over the grid of cells
+(Amanatides and Woo 1987) and meets surfaces from near to far: where the kind of cell changes, first the floor and
+the ceiling walked over so far are painted, then the step up or down at the border. Rows from `high` to `low` are
+still open; a wall closes them. Every pixel is painted once.
+
+Depth is measured along the camera's axis, as habitat's is. `raycast_reference.py` does the same pixel by pixel in
+NumPy, with the same arithmetic: the pictures are equal bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from e3b_gym.envs.habitat.homes import FRAME, Scene
+from e3b_gym.envs.habitat.materials import BANK, LEVELS, SIDE
+from e3b_gym.envs.habitat.plan import CELL
+
+Array = NDArray[Any]
+
+# Light on surfaces, of 256: those that face along x, along z, floors, ceilings; and how it fades, per metre.
+LIGHT_X, LIGHT_Z, LIGHT_FLOOR, LIGHT_CEILING = 216, 256, 236, 228
+FADE, DIMMEST = 10.0, 140
+FINEST_GRAIN = 1.5
+"""Texels a pixel up to which the sharpest pattern is used; each level of detail doubles it."""
+_MASK = SIDE - 1
+
+
+def render(
+    scene: Scene, x: float, y: float, z: float, heading: float, height: int, width: int, hfov: float
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Colours [height, width, 3] and depth [height, width] in metres.
+
+    Args:
+        scene: The home.
+        x: Where the camera is, in metres; so are y (up) and z. It must be inside the home and in no wall.
+        heading: Radians to the left of -z, as seen from above.
+        height: Pixels; so is the width.
+        hfov: Angle of view from left to right, in degrees. Pixels are square.
+    """
+    rays, slopes, focal = camera(heading, height, width, hfov)
+    colours = np.empty((height, width, 3), np.uint8)
+    depth = np.empty((height, width), np.float32)
+    _render(*scene, BANK, x, y, z, rays, slopes, 1.0 / focal, colours, depth)
+    return colours, depth
+
+
+def camera(heading: float, height: int, width: int, hfov: float) -> tuple[Array, Array, float]:
+    """(ray of each column as x and z for a metre of depth [width, 2], rise of each row [height], focal length)
+
+    The focal length is in pixels; row 0 is the top.
+    """
+    focal = 0.5 * width / np.tan(0.5 * np.deg2rad(hfov))
+    right = (np.arange(width) + 0.5 - 0.5 * width) / focal
+    sine, cosine = np.sin(heading), np.cos(heading)
+    rays = np.stack([right * cosine - sine, -right * sine - cosine], axis=1)  # [width, 2]
+    slopes = (0.5 * height - 0.5 - np.arange(height)) / focal  # [height]
+    return rays, slopes, float(focal)
+
+
+@njit(cache=True)
+def _paint(
+    pixel: Array, tones: Array, pattern: Array, density: float, glows: bool, u: float, v: float,
+    light: int, t: float, pixel_size: float,
+) -> None:  # fmt: skip
+    """One pixel of a surface at depth t: (u, v) is the place on the surface, in metres."""
+    grain = density * t * pixel_size  # texels a pixel
+    level = 0
+    while level < LEVELS - 1 and grain > FINEST_GRAIN:
+        grain *= 0.5
+        level += 1
+    tone = pattern[level, np.int64(v * density) & _MASK, np.int64(u * density) & _MASK]
+    light = 256 if glows else (light * max(256 - np.int64(FADE * t), DIMMEST)) >> 8
+    pixel[0] = (tones[tone, 0] * light) >> 8
+    pixel[1] = (tones[tone, 1] * light) >> 8
+    pixel[2] = (tones[tone, 2] * light) >> 8
+
+
+@njit(cache=True)
+def _render(
+    cells: Array, floors: Array, ceilings: Array, top: Array, under: Array, side: Array, wall: Array, decor: Array,
+    decor_heights: Array, decor_materials: Array, patterns: Array, tones: Array, densities: Array, glows: Array,
+    bank: Array, x: float, y: float, z: float, rays: Array, slopes: Array, pixel_size: float,
+    colours: Array, depth: Array,
+) -> None:  # fmt: skip
+    for column in range(len(rays)):
+        ray_x, ray_z = rays[column, 0], rays[column, 1]
+        i, j = np.int64(x / CELL), np.int64(z / CELL)
+        step_x = 1 if ray_x > 0 else -1
+        step_z = 1 if ray_z > 0 else -1
+        # Depth at the next border along x and along z, and between two borders.
+        next_x = next_z = pitch_x = pitch_z = np.inf
+        if ray_x != 0:
+            next_x = ((i + (1 if ray_x > 0 else 0)) * CELL - x) / ray_x
+            pitch_x = CELL / abs(ray_x)
+        if ray_z != 0:
+            next_z = ((j + (1 if ray_z > 0 else 0)) * CELL - z) / ray_z
+            pitch_z = CELL / abs(ray_z)
+        high, low = 0, len(slopes)
+        kind = cells[j, i]
+        while high < low:
+            crosses_x = next_x <= next_z
+            if crosses_x:
+                t = next_x
+                next_x += pitch_x
+                i += step_x
+            else:
+                t = next_z
+                next_z += pitch_z
+                j += step_z
+            entered = cells[j, i]
+            if entered == kind:
+                continue
+            m = top[kind]
+            rise = floors[kind] - y
+            while high < low and slopes[low - 1] < 0 and rise > slopes[low - 1] * t:
+                low -= 1
+                d = rise / slopes[low]
+                _paint(
+                    colours[low, column], tones[m], bank[patterns[m]], densities[m], glows[m],
+                    x + ray_x * d, z + ray_z * d, LIGHT_FLOOR, d, pixel_size,
+                )  # fmt: skip
+                depth[low, column] = d
+            m = under[kind]
+            rise = ceilings[kind] - y
+            while high < low and slopes[high] > 0 and rise < slopes[high] * t:
+                d = rise / slopes[high]
+                _paint(
+                    colours[high, column], tones[m], bank[patterns[m]], densities[m], glows[m],
+                    x + ray_x * d, z + ray_z * d, LIGHT_CEILING, d, pixel_size,
+                )  # fmt: skip
+                depth[high, column] = d
+                high += 1
+            u = z + ray_z * t if crosses_x else x + ray_x * t
+            light = LIGHT_X if crosses_x else LIGHT_Z
+            ornament = decor[entered]
+            edge, frame = decor_heights[ornament, 0], decor_heights[ornament, 1]
+            plain = side[entered] if side[entered] > 0 else wall[kind]
+            floor, ceiling = floors[entered], ceilings[entered]
+            steps_up, steps_down = floor > floors[kind], ceiling < ceilings[kind]
+            while high < low:
+                v = y + slopes[low - 1] * t
+                if steps_up and v <= floor:
+                    low -= 1
+                    row = low
+                else:
+                    v = y + slopes[high] * t
+                    if not (steps_down and v >= ceiling):
+                        break
+                    row = high
+                    high += 1
+                m = plain
+                if edge <= v < frame:  # an empty range where there is no decoration
+                    m = decor_materials[ornament, 1 if v < edge + FRAME or v >= frame - FRAME else 0]
+                _paint(
+                    colours[row, column], tones[m], bank[patterns[m]], densities[m], glows[m],
+                    u, v, light, t, pixel_size,
+                )  # fmt: skip
+                depth[row, column] = t
+            kind = entered

@@ -1,0 +1,301 @@
+"""`FloorPlanSim-v0`: a simulator for habitat-lab whose scenes are the generated homes.
+
+It speaks for one agent in the terms of habitat's `Simulator`: metres, y up, forward along -z, rotations as
+quaternions about y (counter-clockwise seen from above, so that turning left is positive), depth along the camera's
+axis. Scenes are named `<anything>/home-0007`. A forward step that meets an obstacle slides along it; `collided` is
+then true, as it is when the agent moved less far than it wanted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e3b_gym.envs.habitat.homes import SPLITS, Home, home
+from e3b_gym.envs.habitat.lab import (
+    Actions,
+    AgentState,
+    DepthSensor,
+    RGBSensor,
+    SensorSuite,
+    Simulator,
+    gym_spaces,
+    quaternion,
+    registry,
+)
+from e3b_gym.envs.habitat.navigation import FloorPlanPathFinder, path_finder
+from e3b_gym.envs.habitat.raycast import render
+
+NAME = "FloorPlanSim-v0"
+Array = NDArray[Any]
+
+
+def scene_name(number: int) -> str:
+    """How the dataset calls a home."""
+    return f"home-{number:04d}"
+
+
+def scene_number(scene: str) -> int:
+    """The number of the home that a scene id names.
+
+    Raises:
+        ValueError: There is no such home.
+    """
+    found = re.fullmatch(r"(?:.*/)?home-(\d{4})", scene)
+    number = int(found[1]) if found else -1
+    if not any(number in numbers for numbers in SPLITS.values()):
+        raise ValueError(f"there is no scene {scene!r}; the homes are {scene_name(0)!r} to {scene_name(999)!r}")
+    return number
+
+
+class FloorPlanRGB(RGBSensor):  # type: ignore[misc]  # habitat-lab is untyped here
+    """Colours, uint8 [height, width, 3]."""
+
+    def _get_observation_space(self, *_: Any, **__: Any) -> Any:
+        return gym_spaces.Box(0, 255, (self.config.height, self.config.width, 3), np.uint8)
+
+    def get_observation(self, pictures: dict[str, Array]) -> Array:
+        return pictures["rgb"]
+
+
+class FloorPlanDepth(DepthSensor):  # type: ignore[misc]
+    """Depth along the camera's axis, float32 [height, width, 1]; in [0, 1] where the config asks for it."""
+
+    def _get_observation_space(self, *_: Any, **__: Any) -> Any:
+        low, high = (0.0, 1.0) if self.config.normalize_depth else (self.config.min_depth, self.config.max_depth)
+        return gym_spaces.Box(low, high, (self.config.height, self.config.width, 1), np.float32)
+
+    def get_observation(self, pictures: dict[str, Array]) -> Array:
+        low, high = self._range
+        depth = np.clip(pictures["depth"], low, high)[..., None]  # [height, width, 1]
+        if self._normalize:
+            depth -= low
+            depth *= np.float32(1 / (high - low))
+        return depth
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._range = np.float32(self.config.min_depth), np.float32(self.config.max_depth)
+        self._normalize = bool(self.config.normalize_depth)
+
+
+SENSORS: dict[str, Any] = {"HabitatSimRGBSensor": FloorPlanRGB, "HabitatSimDepthSensor": FloorPlanDepth}
+
+
+@registry.register_simulator(name=NAME)
+class FloorPlanSim(Simulator):  # type: ignore[misc]
+    """One agent in one generated home."""
+
+    def __init__(self, config: Any) -> None:
+        self.habitat_config = config
+        self._sensor_suite = SensorSuite(_make_sensors(config))
+        self._action_space = gym_spaces.Discrete(4)
+        self._rng = np.random.default_rng(0)
+        self._collided = False
+        self._camera = _camera_of(self._sensor_suite)
+        self._read(config)
+
+    def _read(self, config: Any) -> None:
+        """Takes what is needed at every step out of the config, which is slow to ask."""
+        self.habitat_config = config
+        agent = config.agents[config.agents_order[config.default_agent_id]]
+        self._forward = float(config.forward_step_size)
+        self._turn = math.radians(config.turn_angle)
+        self._slides = bool(config.habitat_sim_v0.allow_sliding)
+        self._home = home(scene_number(config.scene))
+        self._path_finder = path_finder(self._home.number, float(agent.radius), float(agent.height))
+        if agent.is_set_start_state:
+            self.set_agent_state(list(agent.start_position), list(agent.start_rotation))
+        else:
+            self._place(self._path_finder.get_random_navigable_point(self._rng), 0.0)
+
+    def reconfigure(self, config: Any, episode: Any = None) -> None:
+        """Moves to the scene and the start that the config names."""
+        self._read(config)
+
+    def reset(self) -> Any:
+        self._collided = False
+        self._read(self.habitat_config)
+        return self._look()
+
+    def seed(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def step(self, action: int | None, *_: Any, **__: Any) -> Any:
+        """None and stop only look."""
+        self._collided = False
+        if action == Actions.move_forward:
+            self._walk()
+        elif action == Actions.turn_left:
+            self._place(self._position, self._heading + self._turn)
+        elif action == Actions.turn_right:
+            self._place(self._position, self._heading - self._turn)
+        elif action is not None and action != Actions.stop:
+            raise ValueError(f"unknown action {action!r}; {NAME} can stop, move forward, turn left and turn right")
+        return self._look()
+
+    def step_physics(self, seconds: float) -> None:
+        """Nothing moves by itself."""
+
+    def _walk(self) -> None:
+        ahead = np.array([-math.sin(self._heading), 0.0, -math.cos(self._heading)])
+        wanted = self._position + self._forward * ahead
+        reached = self._path_finder.try_step(self._position, wanted)
+        moved = float(np.hypot(*(reached - self._position)[[0, 2]]))
+        self._collided = moved < self._forward - 1e-4
+        if self._slides or not self._collided:
+            self._place(reached, self._heading)
+
+    def _place(self, position: Array, heading: float) -> None:
+        self._position = np.array(position, np.float32)
+        self._heading = math.remainder(heading, math.tau)
+
+    def _look(self) -> Any:
+        return self._sensor_suite.get_observations(self._pictures())
+
+    def _pictures(self) -> dict[str, Array]:
+        height, width, hfov, above = self._camera
+        x, y, z = (float(each) for each in self._position)
+        colours, depth = render(self._home.scene, x, y + above, z, self._heading, height, width, hfov)
+        return {"rgb": colours, "depth": depth}
+
+    @property
+    def sensor_suite(self) -> Any:
+        return self._sensor_suite
+
+    @property
+    def action_space(self) -> Any:
+        return self._action_space
+
+    @property
+    def home(self) -> Home:
+        """The home that the agent is in."""
+        return self._home
+
+    @property
+    def pathfinder(self) -> FloorPlanPathFinder:
+        return self._path_finder
+
+    @property
+    def up_vector(self) -> Array:
+        return np.array([0.0, 1.0, 0.0])
+
+    @property
+    def forward_vector(self) -> Array:
+        return np.array([0.0, 0.0, -1.0])
+
+    def previous_step_collided(self) -> bool:
+        return self._collided
+
+    def get_agent_state(self, agent_id: int = 0) -> Any:
+        """Position [3] float32 and rotation as a quaternion; a copy."""
+        rotation = quaternion.quaternion(math.cos(self._heading / 2), 0.0, math.sin(self._heading / 2), 0.0)
+        return AgentState(self._position.copy(), rotation)
+
+    def get_agent(self, agent_id: int) -> Any:
+        """An object with the agent's `state`."""
+        return SimpleNamespace(state=self.get_agent_state(agent_id))
+
+    def set_agent_state(
+        self, position: Sequence[float], rotation: Any, agent_id: int = 0, reset_sensors: bool = True
+    ) -> bool:
+        """Puts the agent there.
+
+        Args:
+            position: [3]
+            rotation: Quaternion, or its coefficients x, y, z, w; about y only.
+            agent_id: There is one agent.
+            reset_sensors: Sensors always move along.
+
+        Raises:
+            ValueError: It cannot stand there, or would look up or down.
+        """
+        x, y, z, w = (*rotation.imag, rotation.real) if isinstance(rotation, quaternion.quaternion) else rotation
+        if abs(x) > 1e-3 or abs(z) > 1e-3 or math.hypot(y, w) < 1e-3:
+            raise ValueError(f"rotation must be about the y axis (x, y, z, w = 0, sin, 0, cos), got {(x, y, z, w)}")
+        if not self._path_finder.is_navigable(position):
+            place = ", ".join(f"{each:.2f}" for each in position)
+            raise ValueError(f"an agent cannot stand at ({place}) in {scene_name(self._home.number)!r}")
+        self._place(np.array(position), 2 * math.atan2(y, w))
+        return True
+
+    def get_observations_at(
+        self, position: Sequence[float], rotation: Any, keep_agent_at_new_pose: bool = False
+    ) -> Any:
+        """What the sensors see from there; None where an agent cannot stand."""
+        if not self.is_navigable(position):
+            return None
+        before = self._position, self._heading
+        self.set_agent_state(position, rotation)
+        seen = self._look()
+        if not keep_agent_at_new_pose:
+            self._place(*before)
+        return seen
+
+    def sample_navigable_point(self) -> list[float]:
+        return [float(each) for each in self._path_finder.get_random_navigable_point(self._rng)]
+
+    def is_navigable(self, point: Sequence[float]) -> bool:
+        return self._path_finder.is_navigable(point)
+
+    def distance_to_closest_obstacle(self, position: Sequence[float], max_search_radius: float = 2.0) -> float:
+        return self._path_finder.distance_to_closest_obstacle(position, max_search_radius)
+
+    def island_radius(self, position: Sequence[float]) -> float:
+        """Metres: of a circle as large as the walkable floor; there is one island."""
+        return math.sqrt(self._path_finder.navigable_area / math.pi) if self.is_navigable(position) else 0.0
+
+    def get_straight_shortest_path_points(self, position_a: Any, position_b: Any) -> list[Array]:
+        return self._path_finder.find_path(position_a, position_b)
+
+    def geodesic_distance(self, position_a: Any, position_b: Any, episode: Any = None) -> float:
+        """Metres on foot to position_b, or to the nearest of several; infinite if there is no way."""
+        goals = position_b if np.ndim(position_b) == 2 else [position_b]
+        return min((_length(self._path_finder.find_path(position_a, goal)) for goal in goals), default=math.inf)
+
+    def render(self, mode: str = "rgb") -> Array:
+        """What one sensor sees now."""
+        seen = self._look()
+        if mode not in seen:
+            raise ValueError(f"no sensor is called {mode!r}; there are {', '.join(seen)}")
+        picture: Array = seen[mode]
+        return picture
+
+    def close(self, destroy: bool = True) -> None:
+        """Nothing is held open."""
+
+
+def _length(path: list[Array]) -> float:
+    if not path:
+        return math.inf
+    return float(sum(np.linalg.norm(b - a) for a, b in pairwise(path)))
+
+
+def _make_sensors(config: Any) -> list[Any]:
+    agent = config.agents[config.agents_order[config.default_agent_id]]
+    sensors = []
+    for each in agent.sim_sensors.values():
+        if each.type not in SENSORS:
+            raise ValueError(f"{NAME} has no sensor {each.type!r}; it has {', '.join(SENSORS)}")
+        if each.height < 1 or each.width < 1:
+            raise ValueError(f"a sensor must be at least 1 x 1 pixel, got {each.height} x {each.width}")
+        sensors.append(SENSORS[each.type](config=each))
+    return sensors
+
+
+def _camera_of(suite: Any) -> tuple[int, int, float, float]:
+    """(height, width, angle of view, metres above the floor), which all sensors must share: one ray serves them all."""
+    cameras = {
+        (each.config.height, each.config.width, float(each.config.hfov), float(each.config.position[1]))
+        for each in suite.sensors.values()
+    }
+    if len(cameras) != 1:
+        raise ValueError(f"the sensors of {NAME} must share size, angle and position, got {sorted(cameras)}")
+    return next(iter(cameras))
