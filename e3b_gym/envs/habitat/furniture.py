@@ -162,4 +162,4 @@ def _reaches_all(taken: NDArray[np.bool_], doors: NDArray[np.int64]) -> bool:
     for x0, z0 in doors[:, :2]:
         if not reached[min(max(z0, 0), depth - 1), min(max(x0, 0), width - 1)]:
             return False
-    return reached.sum() >= 0.9 * open_floor.sum()
+    return bool(reached.sum() >= 0.9 * open_floor.sum())

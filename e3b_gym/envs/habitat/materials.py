@@ -88,12 +88,12 @@ def random_furniture(dice: Dice) -> Material:
 def _blurred(pattern: NDArray[np.float64], grain: int) -> NDArray[np.float64]:
     """Averages over squares of `grain` texels; same size."""
     small = pattern.reshape(SIDE // grain, grain, SIDE // grain, grain).mean(axis=(1, 3))
-    return small.repeat(grain, axis=0).repeat(grain, axis=1)
+    return np.asarray(small.repeat(grain, axis=0).repeat(grain, axis=1))
 
 
 def _bricks(y: Any, x: Any, height: int, width: int, joint: int) -> NDArray[np.float64]:
     shifted = x + (width // 2) * ((y // height) % 2)
-    return ((y % height < joint) | (shifted % width < joint)).astype(float)
+    return np.asarray((y % height < joint) | (shifted % width < joint), np.float64)
 
 
 def _painting(rng: np.random.Generator, y: Any, x: Any) -> NDArray[np.float64]:

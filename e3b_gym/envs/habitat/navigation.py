@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from e3b_gym.envs.habitat.homes import Home, home
 from e3b_gym.envs.habitat.plan import CELL
@@ -50,10 +49,7 @@ def walkable_squares(of: Home, radius: float, height: float) -> NDArray[np.bool_
                     slice(max(-dx, 0), width + min(-dx, 0)),
                 )
                 free[rows, columns] &= ~blocked[from_rows, from_columns]
-    parts, _ = ndimage.label(free)
-    sizes = np.bincount(parts.ravel())
-    sizes[0] = 0
-    largest: NDArray[np.bool_] = parts == sizes.argmax()
+    largest: NDArray[np.bool_] = _largest_part(free)
     return largest
 
 
@@ -156,6 +152,33 @@ class FloorPlanPathFinder:
 
 
 @njit(cache=True)
+def _largest_part(free: Array) -> Array:
+    """The largest set of free squares that hang together by their sides."""
+    depth, width = free.shape
+    part = np.zeros((depth, width), np.int64)  # 0: not looked at, or not free
+    best, best_size, count = 0, 0, 0
+    for start_j in range(depth):
+        for start_i in range(width):
+            if not free[start_j, start_i] or part[start_j, start_i] > 0:
+                continue
+            count += 1
+            size = 1
+            part[start_j, start_i] = count
+            stack = [(start_j, start_i)]
+            while len(stack) > 0:
+                j, i = stack.pop()
+                for dj, di in ((0, 1), (0, -1), (1, 0), (-1, 0)):
+                    y, x = j + dj, i + di
+                    if 0 <= y < depth and 0 <= x < width and free[y, x] and part[y, x] == 0:
+                        part[y, x] = count
+                        size += 1
+                        stack.append((y, x))
+            if size > best_size:
+                best, best_size = count, size
+    return np.asarray((part == best) & free)
+
+
+@njit(cache=True)
 def _is_walkable(walkable: Array, x: float, z: float) -> bool:
     j, i = math.floor(z / SQUARE), math.floor(x / SQUARE)
     return 0 <= j < walkable.shape[0] and 0 <= i < walkable.shape[1] and walkable[j, i]
@@ -243,4 +266,4 @@ def _shortcuts(walkable: Array, points: Array) -> Array:
         while following > kept[-1] + 1 and not _sees(walkable, points[kept[-1]], points[following]):
             following -= 1
         kept.append(following)
-    return points[np.array(kept)]
+    return np.asarray(points[np.array(kept)])

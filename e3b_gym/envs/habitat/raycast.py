@@ -75,7 +75,7 @@ def _paint(
         grain *= 0.5
         level += 1
     tone = pattern[level, np.int64(v * density) & _MASK, np.int64(u * density) & _MASK]
-    light = 256 if glows else (light * max(256 - np.int64(FADE * t), DIMMEST)) >> 8
+    light = 256 if glows else (light * max(256 - int(FADE * t), DIMMEST)) >> 8
     pixel[0] = (tones[tone, 0] * light) >> 8
     pixel[1] = (tones[tone, 1] * light) >> 8
     pixel[2] = (tones[tone, 2] * light) >> 8

@@ -22,8 +22,6 @@ from e3b_gym.envs.habitat.homes import SPLITS, Home, home
 from e3b_gym.envs.habitat.lab import (
     Actions,
     AgentState,
-    DepthSensor,
-    RGBSensor,
     SensorSuite,
     Simulator,
     gym_spaces,
@@ -32,6 +30,7 @@ from e3b_gym.envs.habitat.lab import (
 )
 from e3b_gym.envs.habitat.navigation import FloorPlanPathFinder, path_finder
 from e3b_gym.envs.habitat.raycast import render
+from e3b_gym.envs.habitat.sensors import camera_of, make_sensors
 
 NAME = "FloorPlanSim-v0"
 Array = NDArray[Any]
@@ -55,51 +54,17 @@ def scene_number(scene: str) -> int:
     return number
 
 
-class FloorPlanRGB(RGBSensor):  # type: ignore[misc]  # habitat-lab is untyped here
-    """Colours, uint8 [height, width, 3]."""
-
-    def _get_observation_space(self, *_: Any, **__: Any) -> Any:
-        return gym_spaces.Box(0, 255, (self.config.height, self.config.width, 3), np.uint8)
-
-    def get_observation(self, pictures: dict[str, Array]) -> Array:
-        return pictures["rgb"]
-
-
-class FloorPlanDepth(DepthSensor):  # type: ignore[misc]
-    """Depth along the camera's axis, float32 [height, width, 1]; in [0, 1] where the config asks for it."""
-
-    def _get_observation_space(self, *_: Any, **__: Any) -> Any:
-        low, high = (0.0, 1.0) if self.config.normalize_depth else (self.config.min_depth, self.config.max_depth)
-        return gym_spaces.Box(low, high, (self.config.height, self.config.width, 1), np.float32)
-
-    def get_observation(self, pictures: dict[str, Array]) -> Array:
-        low, high = self._range
-        depth = np.clip(pictures["depth"], low, high)[..., None]  # [height, width, 1]
-        if self._normalize:
-            depth -= low
-            depth *= np.float32(1 / (high - low))
-        return depth
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._range = np.float32(self.config.min_depth), np.float32(self.config.max_depth)
-        self._normalize = bool(self.config.normalize_depth)
-
-
-SENSORS: dict[str, Any] = {"HabitatSimRGBSensor": FloorPlanRGB, "HabitatSimDepthSensor": FloorPlanDepth}
-
-
 @registry.register_simulator(name=NAME)
 class FloorPlanSim(Simulator):  # type: ignore[misc]
     """One agent in one generated home."""
 
     def __init__(self, config: Any) -> None:
         self.habitat_config = config
-        self._sensor_suite = SensorSuite(_make_sensors(config))
+        self._sensor_suite = SensorSuite(make_sensors(config))
         self._action_space = gym_spaces.Discrete(4)
         self._rng = np.random.default_rng(0)
         self._collided = False
-        self._camera = _camera_of(self._sensor_suite)
+        self._camera = camera_of(self._sensor_suite)
         self._read(config)
 
     def _read(self, config: Any) -> None:
@@ -276,26 +241,3 @@ def _length(path: list[Array]) -> float:
     if not path:
         return math.inf
     return float(sum(np.linalg.norm(b - a) for a, b in pairwise(path)))
-
-
-def _make_sensors(config: Any) -> list[Any]:
-    agent = config.agents[config.agents_order[config.default_agent_id]]
-    sensors = []
-    for each in agent.sim_sensors.values():
-        if each.type not in SENSORS:
-            raise ValueError(f"{NAME} has no sensor {each.type!r}; it has {', '.join(SENSORS)}")
-        if each.height < 1 or each.width < 1:
-            raise ValueError(f"a sensor must be at least 1 x 1 pixel, got {each.height} x {each.width}")
-        sensors.append(SENSORS[each.type](config=each))
-    return sensors
-
-
-def _camera_of(suite: Any) -> tuple[int, int, float, float]:
-    """(height, width, angle of view, metres above the floor), which all sensors must share: one ray serves them all."""
-    cameras = {
-        (each.config.height, each.config.width, float(each.config.hfov), float(each.config.position[1]))
-        for each in suite.sensors.values()
-    }
-    if len(cameras) != 1:
-        raise ValueError(f"the sensors of {NAME} must share size, angle and position, got {sorted(cameras)}")
-    return next(iter(cameras))
