@@ -34,7 +34,7 @@ class Config:
         num_envs: environments per actor.
         unroll: steps per unroll, T.
         batch: environments (columns) per update; None for all of an actor's.
-        threads: of the learner.
+        threads: of the learner; from 2 on, half are the encoder's and half the policy's, which learn side by side.
 
         optimizer: of the policy: "rmsprop" (the paper) or "adam", whose first steps are no larger than later ones.
         learning_rate: of the policy.

@@ -1,45 +1,39 @@
 """The learner: one unroll in, one better policy out.
 
-    embed once -> score with the memories of those slots -> mix the reward -> encoder step -> V-trace -> policy step
+    embed once -> score with the memories of those slots -> mix the reward -> encoder step -> policy step (`losses`)
 
-    policy loss  = sum_t [ -rho_t gain_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
-
-summed over time and averaged over environments, as IMPALA and the authors do. With `policy_clip` the first term is
-PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes over the same frames. AGAC
-adds its adversary's terms to the advantage and to the value target. A time limit ends an episode like any other end,
-its value is not bootstrapped; the authors do so, too.
+The encoder's half and the policy's half of an update meet twice: the policy's losses need the bonus, and the optimisers
+step only when both sides' gradients are numbers. In between they may run side by side.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from agents.impala.config import Config
+from agents.impala.losses import Batch, policy_losses
 from agents.impala.networks import networks_for
-from agents.impala.policy import Policy, State
+from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
-from agents.impala.vtrace import vtrace
 from e3b_gym.bonuses import PolicyDivergence, make_bonus
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Unroll
 from e3b_gym.wrappers.building import Recipe
 
 Stats = dict[str, float]
+T = TypeVar("T")
 # Updates between two looks at the encoder (accuracy, rank), which cost as much as a small update.
 DIAGNOSE_EVERY = 32
-# Advantages that differ less say nothing, and are not blown up.
-SMALLEST_DEVIATION = 1e-6
 
 
 class DivergedError(RuntimeError):
@@ -48,23 +42,6 @@ class DivergedError(RuntimeError):
     Weights and optimisers are as they were before the update that failed; the bonus's memory holds no bad numbers, but
     may have seen the unroll.
     """
-
-
-@dataclass
-class Batch:
-    """Some columns of a rollout, and what the first pass over them finds out.
-
-    Attributes:
-        unroll, state, reward: the experience, the LSTM's state before it, the environment's rewards [T, B].
-        streams: rewards [T, B] and discount of each value head, with the bonus.
-        terms: AGAC's terms of advantage and value target, if the method has them.
-    """
-
-    unroll: Unroll
-    state: State
-    reward: Tensor
-    streams: list[tuple[Tensor, float]] = field(default_factory=list)
-    terms: tuple[Tensor, Tensor] | None = None
 
 
 class Learner:
@@ -95,6 +72,9 @@ class Learner:
         self.encoder_optimizer = (
             torch.optim.Adam(weights, lr=config.encoder_learning_rate, fused=True) if weights else None
         )
+        # PyTorch's operations leave Python free meanwhile, so encoder and policy learn side by side.
+        share = (max(config.threads // 2, 1),)
+        self._second = ThreadPoolExecutor(1, "encoder", torch.set_num_threads, share) if config.threads > 1 else None
         self.version = 0
         self.frames = 0
         self._updates = 0
@@ -116,23 +96,17 @@ class Learner:
         _require_finite("reward", reward)
         if self.config.columns == rollout.num_envs:
             return [Batch(unroll, (h, c), reward)]
-        parts = torch.arange(rollout.num_envs).split(self.config.columns)
+        parts = torch.split(torch.arange(rollout.num_envs), self.config.columns)
         return [Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part]) for part in parts]
 
     def _first_pass(self, batch: Batch) -> Stats:
         """Scores the bonus; trains encoder and policy."""
-        unroll = batch.unroll
-        with self._timed("embed"), torch.set_grad_enabled(self.encoder_optimizer is not None):
-            features = self.bonus.embed(unroll)
-        with self._timed("score"):
-            bonus = self._score(features, unroll)  # [T, B]
-            batch.terms = self.bonus.policy_terms(features, unroll)
-            batch.streams = list(self._streams(batch.reward, bonus))
-        stats: Stats = {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
-        with self._timed("encoder"):
-            stats |= self._encoder_gradients(features, unroll)
-        with self._timed("policy"):
-            stats |= self._policy_gradients(batch)
+        scored = self._beside(self._score, batch)
+        out = self._policy_forward(batch)
+        features, stats = scored()
+        encoder = self._beside(self._encoder_gradients, features, batch.unroll)
+        stats |= self._policy_gradients(batch, out)
+        stats |= encoder()
         with self._timed("optimisers"):  # both only now, when every term is known to be a number
             self.policy_optimizer.step()
             if self.encoder_optimizer is not None:
@@ -142,14 +116,31 @@ class Learner:
 
     def _another_pass(self, batch: Batch) -> Stats:
         """Trains the policy once more on rewards that are known."""
-        with self._timed("policy"):
-            stats = self._policy_gradients(batch)
+        stats = self._policy_gradients(batch, self._policy_forward(batch))
         with self._timed("optimisers"):
             self.policy_optimizer.step()
         return stats
 
-    @torch.no_grad()
-    def _score(self, features: Any, unroll: Unroll) -> Tensor:
+    def _beside(self, task: Callable[..., T], *args: Any) -> Callable[[], T]:
+        """Does the task, in the second thread if there is one; what it returns gives the result when it is there."""
+        if self._second is None:
+            result = task(*args)
+            return lambda: result
+        future: Future[T] = self._second.submit(task, *args)
+        return future.result
+
+    def _score(self, batch: Batch) -> tuple[Any, Stats]:
+        """The bonus's features, with a graph for the encoder; the batch learns its rewards."""
+        unroll = batch.unroll
+        with self._timed("embed"), torch.set_grad_enabled(self.encoder_optimizer is not None):
+            features = self.bonus.embed(unroll)
+        with self._timed("score"), torch.no_grad():
+            bonus = self._bonus_of(features, unroll)  # [T, B]
+            batch.terms = self.bonus.policy_terms(features, unroll)
+            batch.streams = list(self._streams(batch.reward, bonus))
+        return features, {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
+
+    def _bonus_of(self, features: Any, unroll: Unroll) -> Tensor:
         try:
             bonus = self.bonus.score(features, unroll, self.memory)  # [T, B]
         except ValueError as error:  # a memory refuses embeddings that are not numbers
@@ -161,54 +152,22 @@ class Learner:
     def _encoder_gradients(self, features: Any, unroll: Unroll) -> Stats:
         if self.encoder_optimizer is None:
             return {}
-        losses, limit = self.bonus.loss(features, unroll), self.config.encoder_max_grad_norm
-        diagnosed = self._updates % DIAGNOSE_EVERY == 0
-        stats = self.bonus.diagnostics(features, unroll) if diagnosed else {}
-        return stats | _backward(self.encoder_optimizer, losses, limit, "encoder_grad_norm")
+        with self._timed("encoder"):
+            losses, limit = self.bonus.loss(features, unroll), self.config.encoder_max_grad_norm
+            diagnosed = self._updates % DIAGNOSE_EVERY == 0
+            stats = self.bonus.diagnostics(features, unroll) if diagnosed else {}
+            return stats | _backward(self.encoder_optimizer, losses, limit, "encoder_grad_norm")
 
-    def _policy_gradients(self, batch: Batch) -> Stats:
-        config, unroll, terms = self.config, batch.unroll, batch.terms
-        starts = torch.cat([unroll.starts[None], unroll.done])  # [T+1, B]
-        out = self.policy(unroll.obs, starts, batch.state)
-        values = out.values  # [T+1, B, heads]
-        log_pi = F.log_softmax(out.logits[:-1], -1)  # [T, B, A]
-        log_mu = F.log_softmax(cast(Tensor, unroll.policy_logits), -1)
-        chosen = log_pi.gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
-        log_ratio = chosen - log_mu.gather(-1, unroll.action[..., None])[..., 0]
-        going_on = (~unroll.done).float()
-        gain, weight, value_loss = torch.zeros_like(chosen), torch.zeros_like(chosen), torch.zeros(())
-        for head, (stream, gamma) in enumerate(batch.streams):
-            value, last = values[:-1, :, head], values[-1, :, head]
-            corrections = config.rho_bar, config.c_bar, config.trace
-            targets, gains, weight = vtrace(log_ratio.detach(), gamma * going_on, stream, value, last, *corrections)
-            if terms is not None and head == 0:
-                targets = targets + config.agac_coef * terms[1]
-            gain = gain + gains
-            value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
-        advantage = gain if config.policy_clip is not None else weight * gain
-        if terms is not None:
-            advantage = advantage + config.agac_coef * terms[0]
-        entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
-        losses = {
-            "policy_gradient": -self._surrogate(advantage, chosen, log_ratio).sum(0).mean(),
-            "value": config.baseline * value_loss,
-            "entropy": -config.entropy * entropy.sum(0).mean(),
-        }
-        return _backward(self.policy_optimizer, losses, config.max_grad_norm, "policy_grad_norm") | {
-            "policy_entropy": entropy.mean().item(),
-            "value_mean": values.mean().item(),
-            "importance_ratio": float(log_ratio.detach().exp().mean()),
-        }
+    def _policy_forward(self, batch: Batch) -> Output:
+        unroll = batch.unroll
+        with self._timed("policy"):
+            starts = torch.cat([unroll.starts[None], unroll.done])  # [T+1, B]
+            return self.policy(unroll.obs, starts, batch.state)  # type: ignore[no-any-return]
 
-    def _surrogate(self, advantage: Tensor, chosen: Tensor, log_ratio: Tensor) -> Tensor:
-        """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `policy_clip` is set."""
-        clip = self.config.policy_clip
-        if self.config.normalise_advantages:
-            advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
-        if clip is None:
-            return advantage * chosen
-        ratio = log_ratio.exp()
-        return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    def _policy_gradients(self, batch: Batch, out: Output) -> Stats:
+        with self._timed("policy"):
+            losses, stats = policy_losses(self.config, batch, out)
+            return _backward(self.policy_optimizer, losses, self.config.max_grad_norm, "policy_grad_norm") | stats
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
         """The rewards of each value head with their discounts; with two heads a clip applies to each."""

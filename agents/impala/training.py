@@ -45,7 +45,7 @@ class Training:
     """
 
     def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
-        torch.set_num_threads(config.threads)
+        torch.set_num_threads(max(config.threads // 2, 1))
         self.config = config
         self.engine = make_engine(config, None if state is None else state["engine"])
         try:

@@ -160,6 +160,21 @@ def test_further_passes_train_the_policy_alone_on_the_rewards_of_the_first():
     assert max(moved) > 0
 
 
+@pytest.mark.parametrize("method", ["e3b", "e3b-policy", "agac"])
+def test_two_threads_learn_what_one_does(method):
+    """Encoder and policy side by side, two updates of two batches: the same bytes."""
+    states = []
+    for threads in (1, 2):
+        engine, learner = started(small(method=method, batch=2, threads=threads))
+        for _ in range(2):
+            with engine.rollout() as rollout:
+                learner.learn(rollout)
+            engine.publish(learner.policy, learner.version)
+        engine.close()
+        states.append(learner.state_dict())
+    assert equal_states(*states)
+
+
 def test_gradients_are_clipped_to_the_length_asked_for():
     learner, rollout = lagged(small(max_grad_norm=0.01, encoder_max_grad_norm=0.001), updates=1)
     stats = learner.learn(rollout)[0]

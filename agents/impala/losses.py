@@ -1,0 +1,93 @@
+"""The losses of the policy, for one batch of unrolls.
+
+    sum_t [ -rho_t gain_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
+
+summed over time and averaged over environments, as IMPALA and the authors do; v, gain and rho are V-trace's. With
+`policy_clip` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes
+over the same frames. AGAC adds its adversary's terms to the advantage and to the value target. A time limit ends an
+episode like any other end, its value is not bootstrapped; the authors do so, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from agents.impala.config import Config
+from agents.impala.policy import Output, State
+from agents.impala.vtrace import vtrace
+from e3b_gym.unroll import Unroll
+
+# Advantages that differ less say nothing, and are not blown up.
+SMALLEST_DEVIATION = 1e-6
+
+
+@dataclass
+class Batch:
+    """Some columns of a rollout, and what the first pass over them finds out.
+
+    Attributes:
+        unroll, state, reward: the experience, the LSTM's state before it, the environment's rewards [T, B].
+        streams: rewards [T, B] and discount of each value head, with the bonus.
+        terms: AGAC's terms of advantage and value target, if the method has them.
+    """
+
+    unroll: Unroll
+    state: State
+    reward: Tensor
+    streams: list[tuple[Tensor, float]] = field(default_factory=list)
+    terms: tuple[Tensor, Tensor] | None = None
+
+
+def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The losses by name, and what else is worth a curve.
+
+    Args:
+        config: the run.
+        batch: unrolls whose rewards are known.
+        out: what the learner's policy says to their T+1 observations.
+    """
+    unroll, terms, values = batch.unroll, batch.terms, out.values  # values [T+1, B, heads]
+    log_pi = F.log_softmax(out.logits[:-1], -1)  # [T, B, A]
+    log_mu = F.log_softmax(cast(Tensor, unroll.policy_logits), -1)
+    chosen = log_pi.gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
+    log_ratio = chosen - log_mu.gather(-1, unroll.action[..., None])[..., 0]
+    going_on = (~unroll.done).float()
+    gain, weight, value_loss = torch.zeros_like(chosen), torch.zeros_like(chosen), torch.zeros(())
+    for head, (stream, gamma) in enumerate(batch.streams):
+        value, last = values[:-1, :, head], values[-1, :, head]
+        corrections = config.rho_bar, config.c_bar, config.trace
+        targets, gains, weight = vtrace(log_ratio.detach(), gamma * going_on, stream, value, last, *corrections)
+        if terms is not None and head == 0:
+            targets = targets + config.agac_coef * terms[1]
+        gain = gain + gains
+        value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
+    advantage = gain if config.policy_clip is not None else weight * gain
+    if terms is not None:
+        advantage = advantage + config.agac_coef * terms[0]
+    entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
+    losses = {
+        "policy_gradient": -_surrogate(config, advantage, chosen, log_ratio).sum(0).mean(),
+        "value": config.baseline * value_loss,
+        "entropy": -config.entropy * entropy.sum(0).mean(),
+    }
+    return losses, {
+        "policy_entropy": entropy.mean().item(),
+        "value_mean": values.mean().item(),
+        "importance_ratio": float(log_ratio.detach().exp().mean()),
+    }
+
+
+def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Tensor) -> Tensor:
+    """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `policy_clip` is set."""
+    if config.normalise_advantages:
+        advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
+    if config.policy_clip is None:
+        return advantage * chosen
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - config.policy_clip, 1 + config.policy_clip)
+    return torch.minimum(ratio * advantage, clipped * advantage)
