@@ -19,7 +19,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -75,6 +75,7 @@ class Agent:
     """A run, or a random agent (`folder` None), and where it plays."""
 
     title: str
+    env: str
     options: dict[str, Any]
     folder: RunFolder | None = None
     settings: Settings | None = None
@@ -102,43 +103,44 @@ class Played:
 
 def read_runs(paths: Sequence[str]) -> list[Agent]:
     """The runs as agents; raises ValueError for what is no run, or no run in Habitat, or of another environment."""
-    agents: list[Agent] = []
+    agents, names = [], []
     for path in paths:
         folder = RunFolder.existing(path)
         settings, parts = folder.load()
         config = settings.config
         if suite_file(config.env) != "habitat":
             raise ValueError(f"{path} is a run in {config.env}; coverage is measured in Habitat's environments")
-        if agents and config.env != agents[0].settings.config.env:  # type: ignore[union-attr]
-            raise ValueError(f"runs of one environment can be compared; {path} is a run in {config.env}, not the first")
-        title = TITLES.get(config.method, config.method)
+        names.append(
+            (TITLES.get(config.method, config.method), settings.agent, f"seed {config.seed}", str(folder.path))
+        )
         commits = tuple(str(part["commit"]) for part in parts)
-        agents.append(Agent(title, world_options(config), folder, settings, commits))
-    return [_named_apart(agent, agents) for agent in agents]
+        agents.append(Agent("", config.env, world_options(config), folder, settings, commits))
+    if len(worlds := sorted({agent.env for agent in agents})) > 1:
+        raise ValueError(f"only runs in one environment can be compared; these are in {' and '.join(worlds)}")
+    return [replace(agent, title=_title(name, names)) for agent, name in zip(agents, names, strict=True)]
 
 
-def _named_apart(agent: Agent, agents: Sequence[Agent]) -> Agent:
-    """Runs of one method are told apart by agent and seed."""
-    if agent.settings is None or sum(other.title == agent.title for other in agents) == 1:
-        return agent
-    title = f"{agent.title}, {agent.settings.agent}, seed {agent.settings.config.seed}"
-    return Agent(title, agent.options, agent.folder, agent.settings, agent.commits)
+def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
+    """The method; where it has several runs, with agent and seed, or else with the run's folder."""
+    for parts in (1, 3, 4):
+        if sum(other[:parts] == name[:parts] for other in names) == 1:
+            return ", ".join(name[:parts])
+    raise ValueError(f"--runs names {name[-1]} twice")
 
 
 def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
     """The runs, and random agents in the first one's homes."""
     options = {**runs[0].options, "allow_stop": False}
-    return [*runs, *(Agent(title, options) for title in RANDOM_AGENTS)]
+    return [*runs, *(Agent(title, runs[0].env, options) for title in RANDOM_AGENTS)]
 
 
 def measure(
-    agent: Agent, env_id: str, episodes: int, world: Mapping[str, Any], seed: int, which: str, pictures: int
+    agent: Agent, episodes: int, world: Mapping[str, Any], seed: int, which: str, pictures: int
 ) -> tuple[list[Played], int]:
     """An agent's episodes, and how many frames it had learned from.
 
     Args:
         agent: who plays.
-        env_id: where.
         episodes: how many, from the split's first on.
         world: options for all agents (split, max_steps), over the agent's own.
         seed: of the drawn actions.
@@ -146,7 +148,7 @@ def measure(
         pictures: keep what was seen in so many of the first episodes.
     """
     options = {**agent.options, **world, "coverage": True}
-    made = [make(env_id, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
+    made = [make(agent.env, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
     envs = cast("list[HabitatExploration]", made)
     try:
         if episodes > envs[0].num_episodes:
@@ -224,18 +226,17 @@ def cover(
     if seed < 0:
         raise ValueError(f"--seed must be 0 or more; got {seed}")
     agents = with_random_agents(read_runs(paths))
-    env_id = agents[0].settings.config.env  # type: ignore[union-attr]
     world = {"split": split, "max_steps": max_steps}
     results, sights = [], {}
-    print(f"{env_id}, split {split}: {episodes} episodes of {max_steps} steps, actions drawn from the policy")
+    print(f"{agents[0].env}, split {split}: {episodes} episodes of {max_steps} steps, actions drawn from the policy")
     for agent in agents:
-        played, frames = measure(agent, env_id, episodes, world, seed, which, pictures)
+        played, frames = measure(agent, episodes, world, seed, which, pictures)
         results.append(describe(agent, played, frames))
         sights[agent.title] = [episode.sight for episode in played if episode.sight is not None]
         text = "  {:28} coverage {mean:.3f}   95 % interval [{low:.3f}, {high:.3f}]   {:,} frames"
         print(text.format(agent.title, frames, **results[-1]["coverage"]), flush=True)
     report = {
-        "env": env_id,
+        "env": agents[0].env,
         "split": split,
         "episodes": episodes,
         "max_steps": max_steps,

@@ -1,0 +1,227 @@
+"""Coverage of unseen homes: the same homes for all, honest intervals, pictures; and the presets that lead there."""
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+import yaml
+from gymnasium.spaces import Discrete
+from tiny_runs import tiny
+
+from e3b_gym.bonuses import METHODS
+from e3b_gym.envs import make
+from e3b_gym.presets import get_preset
+from experiments.coverage import RANDOM_AGENTS, RandomAgent, cover, main, play, read_runs
+from experiments.coverage_pictures import Sight, draw_trajectories
+from experiments.intervals import bootstrap
+from experiments.settings import AGENTS, load_presets, resolve
+from experiments.train import main as train
+
+HOMES = "Habitat-FloorPlan-v0"
+RUNS = {"impala": "e3b", "recurrent_ppo": "noveld-subsampled"}
+WORLD = ("env.size=32", "env.max_steps=12")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """A tiny run of E3B with IMPALA and one of NovelD with recurrent PPO."""
+    folder = tmp_path_factory.mktemp("homes")
+    paths = {}
+    for agent, method in RUNS.items():
+        paths[agent] = folder / agent
+        assert train(tiny(folder / agent, HOMES, agent, f"METHOD={method}", *WORLD)) == 0
+    return paths
+
+
+@pytest.fixture(scope="session")
+def report(runs, tmp_path_factory):
+    """What coverage writes about both runs."""
+    out = tmp_path_factory.mktemp("report")
+    arguments = ["--runs", *map(str, runs.values()), "--episodes", "3", "--max-steps", "20", "--out", str(out)]
+    assert main(arguments) == 0
+    return out
+
+
+def paper(method):
+    return resolve("recurrent_ppo", "paper", {"env": HOMES, "method": method}).config
+
+
+@pytest.mark.parametrize("method", ["e3b", "icm", "rnd", "noveld-subsampled"])
+def test_the_papers_common_table(method):
+    table = {
+        "clip_range": 0.2,
+        "epochs": 2,
+        "minibatches": 2,
+        "baseline": 0.5,
+        "entropy": 0.00005,
+        "learning_rate": 0.00025,
+        "max_grad_norm": 0.2,
+        "unroll": 128,
+        "discount": 0.99,
+        "gae_lambda": 0.95,
+        "hidden": 512,
+        "steps": 225_000_000,
+        "net": "paper",
+        "encoder_epochs": 3,
+        "encoder_learning_rate": 0.00025,
+    }
+    config = paper(method)
+    assert {name: getattr(config, name) for name in table} == table
+    assert config.encoder_batch == config.num_envs * config.unroll  # an update sees the whole rollout
+    assert config.bonus["beta"] == 0.1
+    assert config.bonus["extrinsic"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("e3b", {"ridge": 0.1}), ("noveld-subsampled", {"alpha": 0.1}), ("icm", {"forward_coef": 1.0}), ("rnd", {})],
+)
+def test_the_papers_table_of_each_method(method, options):
+    bonus = {**get_preset("paper", method).bonus, **paper(method).bonus}
+    assert {name: bonus[name] for name in options} == options
+
+
+def test_every_preset_is_reward_free_for_every_agent_and_method():
+    for preset, agents in load_presets("habitat").items():
+        assert preset == "paper" or set(agents) == set(AGENTS)
+        for agent in agents:
+            for method in METHODS:
+                assert resolve(agent, preset, {"env": HOMES, "method": method}).config.bonus["extrinsic"] == 0
+
+
+def test_random_agents_move_as_often_as_they_should_and_never_stop():
+    drawn = {}
+    for title, chances in RANDOM_AGENTS.items():
+        agent = RandomAgent(chances, Discrete(4), 0)
+        counts = Counter(np.concatenate([agent.act(None, np.zeros(50, bool)) for _ in range(200)]).tolist())
+        drawn[title] = [counts[action] / 10_000 for action in range(4)]
+        without_stop = RandomAgent(chances, Discrete(3), 0).act(None, np.zeros(50, bool))
+        assert set(without_stop) == {0, 1, 2}
+    np.testing.assert_allclose(drawn["Random"], [0, 1 / 3, 1 / 3, 1 / 3], atol=0.02)
+    np.testing.assert_allclose(drawn["Random, forward 0.8"], [0, 0.8, 0.1, 0.1], atol=0.02)
+
+
+class Script:
+    """Environment i does the i-th list of actions, from the start of its episode."""
+
+    def __init__(self, *actions):
+        self._actions, self._step = actions, 0
+
+    def act(self, obs, starts):
+        self._step = 0 if starts.all() else self._step + 1
+        return np.array([actions[min(self._step, len(actions) - 1)] for actions in self._actions])
+
+
+def test_an_episode_that_stops_early_ends_there_and_the_others_go_on():
+    envs = [make(HOMES, size=32, split="val", max_steps=6, coverage=True) for _ in range(2)]
+    stop, left = 0, 2
+    played = list(play(envs, Script([left, stop], [left]), episodes=3, pictures=1))
+    assert [episode.length for episode in played] == [2, 6, 2]
+    assert [episode.home.split("-")[-1] for episode in played] == ["0800", "0801", "0802"]  # different homes
+    assert [episode.sight is not None for episode in played] == [True, False, False]
+    assert all(0 < episode.coverage < 1 for episode in played)
+    sight = played[0].sight
+    assert sight.path.shape == (3, 2)
+    assert np.count_nonzero(sight.areas == 2) / np.count_nonzero(sight.areas) == pytest.approx(sight.coverage)
+
+
+def test_the_report_has_every_agent_in_the_same_homes_with_its_interval(report, runs):
+    found = json.loads((report / "coverage.json").read_text())
+    assert [agent["agent"] for agent in found["agents"]] == ["E3B", "NovelD", *RANDOM_AGENTS]
+    homes = [[home for home, _, _ in agent["played"]] for agent in found["agents"]]
+    assert len(set(homes[0])) == 3
+    assert all(others == homes[0] for others in homes)
+    for agent in found["agents"]:
+        values = [share for _, share, _ in agent["played"]]
+        assert agent["coverage"]["mean"] == pytest.approx(np.mean(values))
+        assert (agent["coverage"]["low"], agent["coverage"]["high"]) == pytest.approx(bootstrap(values))
+        assert agent["mean_length"] == 20  # the same for all, whatever a run was trained with
+    for agent, path in zip(found["agents"], runs.values(), strict=False):
+        saved = yaml.safe_load((path / "config.yaml").read_text())
+        assert agent["config"] == saved["config"]
+        assert agent["commits"] == [part["commit"] for part in saved["provenance"]]
+        assert (agent["run"], agent["frames"], agent["seed"]) == (str(path), 64, 0)
+
+
+def test_the_report_comes_with_pictures(report):
+    for name in ("coverage.png", "trajectories.png"):
+        assert (report / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_measurement_can_be_repeated_and_the_seed_draws_other_actions(runs, tmp_path):
+    def shares(seed):
+        found = cover([str(runs["impala"])], 2, "val", seed, tmp_path, max_steps=15, pictures=0)
+        return [agent["played"] for agent in found["agents"]]
+
+    first, again, other = shares(0), shares(0), shares(1)
+    assert first == again
+    assert first != other
+    assert not (tmp_path / "trajectories.png").exists()
+
+
+def test_runs_of_one_method_are_told_apart(runs, tmp_path):
+    other, twin = tmp_path / "other", tmp_path / "twin"
+    shutil.copytree(runs["impala"], other)
+    shutil.copytree(runs["impala"], twin)
+    config = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(config.replace("  seed: 0", "  seed: 7"))
+
+    def titles(*paths):
+        return [agent.title for agent in read_runs([str(path) for path in paths])]
+
+    assert titles(runs["impala"], runs["recurrent_ppo"]) == ["E3B", "NovelD"]
+    assert titles(runs["impala"], other) == ["E3B, impala, seed 0", "E3B, impala, seed 7"]
+    assert titles(twin, runs["impala"])[0] == f"E3B, impala, seed 0, {twin}"
+    with pytest.raises(ValueError, match="twice"):
+        titles(twin, twin)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--split", "attic"], "unknown split 'attic'; choose from train, val, test"),
+        (["--episodes", "0"], "--episodes must be at least 1"),
+        (["--episodes", "100000"], "val has 500 episodes"),
+        (["--max-steps", "0"], "--max-steps must be at least 1"),
+        (["--seed", "-1"], "--seed must be 0 or more"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(words, reason, runs, tmp_path, capsys):
+    assert main(["--runs", str(runs["impala"]), "--out", str(tmp_path), *words]) == 2
+    assert reason in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_is_no_run_in_habitat_is_refused(runs, tmp_path, capsys):
+    assert main(["--runs", str(tmp_path / "nowhere")]) == 2
+    assert "not the folder of a run" in capsys.readouterr().err
+    assert train(tiny(tmp_path / "rooms")) == 0
+    assert main(["--runs", str(runs["impala"]), str(tmp_path / "rooms")]) == 2
+    assert "is a run in Rooms-K3-v0; coverage is measured in Habitat" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--runs", str(runs["impala"]), "--checkpoint", "first"])
+
+
+def test_a_home_is_drawn_with_its_path(tmp_path):
+    areas = np.zeros((20, 30), np.uint8)
+    areas[5:15, 5:25] = 1
+    areas[5:10, 5:15] = 2
+    sight = Sight("home", areas, np.array([[6.0, 6.0], [8.0, 12.0]]), 0.25)
+    draw_trajectories({"one": [sight], "other": [sight]}, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["e3b", "icm", "rnd", "noveld-subsampled"])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_method_trains_with_every_agent(method, agent, tmp_path):
+    assert train(tiny(tmp_path / "run", HOMES, agent, f"METHOD={method}", *WORLD)) == 0
+
+
+@pytest.mark.slow
+def test_the_papers_preset_trains(tmp_path):
+    small = ["num_envs=2", "unroll=8", "encoder_batch=16", "STEPS=32", "env.size=64", "env.max_steps=12"]
+    words = [f"ENV={HOMES}", "AGENT=recurrent_ppo", "PRESET=paper", f"RUN={tmp_path / 'run'}", *small]
+    assert train(words) == 0
