@@ -8,8 +8,9 @@ that has a path finder.
 
 `ratio="authors"` is what the authors' evaluation computes: all revealed pixels / pixels that still have the value of
 free floor on habitat-lab's `TopDownMap` when the episode ends. Onto that map habitat-lab has drawn the border of the
-free area, the start, the goal, the shortest path and the agent's own path, and all of that is missing from the
-denominator while it counts in the numerator. So it is larger, grows with the length of the path, and may exceed 1.
+free area, the start, the goal, the shortest path and the agent's own path. All of that is missing from the
+denominator while it counts in the numerator, and where a line is drawn over the edge of a wall, sight passes. So it
+is larger (twice as large for a short walk), grows with the length of the path, and may exceed 1.
 """
 
 from __future__ import annotations

@@ -25,8 +25,10 @@ from e3b_gym.envs.habitat import dice, furniture, homes, materials, navigation, 
 from e3b_gym.envs.habitat.homes import SEED, SPLITS
 
 EPISODES_PER_HOME = 5
-AGENT_RADIUS, AGENT_HEIGHT = 0.1, 1.5
+AGENT_HEIGHT = 1.5
 """Of habitat-lab's navigation agent, in metres."""
+START_CLEARANCE = 0.25
+"""Metres from anything, so that no episode begins in a gap behind furniture; the agent's radius is 0.1."""
 SCENES_DIR = "floorplan"
 
 
@@ -75,7 +77,7 @@ def _episodes(split: str) -> list[dict[str, Any]]:
 def _episodes_in(number: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng([SEED, number, 1])
     of = homes.home.__wrapped__(number)  # all homes once: the cache would forget the ones in use
-    finder = navigation.FloorPlanPathFinder(navigation.walkable_squares(of, AGENT_RADIUS, AGENT_HEIGHT))
+    finder = navigation.FloorPlanPathFinder(navigation.walkable_squares(of, START_CLEARANCE, AGENT_HEIGHT))
     episodes = []
     for _ in range(EPISODES_PER_HOME):
         start, goal = (finder.get_random_navigable_point(rng) for _ in range(2))

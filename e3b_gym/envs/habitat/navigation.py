@@ -129,7 +129,12 @@ class FloorPlanPathFinder:
 
     def try_step(self, start: Point, end: Point) -> Array:
         """Where a move from start towards end leads: along the wall, where one is in the way. [3]"""
-        x, z = _slide(self.walkable, float(start[0]), float(start[2]), float(end[0]), float(end[2]))
+        x, z = _walk(self.walkable, float(start[0]), float(start[2]), float(end[0]), float(end[2]), True)
+        return np.array([x, start[1], z], np.float32)
+
+    def try_step_no_sliding(self, start: Point, end: Point) -> Array:
+        """Where a move from start towards end leads: up to the wall, where one is in the way. [3]"""
+        x, z = _walk(self.walkable, float(start[0]), float(start[2]), float(end[0]), float(end[2]), False)
         return np.array([x, start[1], z], np.float32)
 
     def find_path(self, start: Point, goal: Point) -> list[Array]:
@@ -185,14 +190,16 @@ def _is_walkable(walkable: Array, x: float, z: float) -> bool:
 
 
 @njit(cache=True)
-def _slide(walkable: Array, x: float, z: float, to_x: float, to_z: float) -> tuple[float, float]:
-    """Walks in short strides; a stride that is blocked goes on along x or along z alone."""
+def _walk(walkable: Array, x: float, z: float, to_x: float, to_z: float, slides: bool) -> tuple[float, float]:
+    """Goes in short strides; where one is blocked it goes on along x or along z alone, or stops."""
     strides = max(1, math.ceil(math.hypot(to_x - x, to_z - z) / _STRIDE))
     dx, dz = (to_x - x) / strides, (to_z - z) / strides
     for _ in range(strides):
         if _is_walkable(walkable, x + dx, z + dz):
             x += dx
             z += dz
+        elif not slides:
+            break
         elif _is_walkable(walkable, x + dx, z):
             x += dx
         elif _is_walkable(walkable, x, z + dz):

@@ -112,11 +112,11 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
     def _walk(self) -> None:
         ahead = np.array([-math.sin(self._heading), 0.0, -math.cos(self._heading)])
         wanted = self._position + self._forward * ahead
-        reached = self._path_finder.try_step(self._position, wanted)
-        moved = float(np.hypot(*(reached - self._position)[[0, 2]]))
-        self._collided = moved < self._forward - 1e-4
-        if self._slides or not self._collided:
-            self._place(reached, self._heading)
+        finder = self._path_finder
+        move = finder.try_step if self._slides else finder.try_step_no_sliding
+        reached = move(self._position, wanted)
+        self._collided = math.dist(reached, self._position) < self._forward - 1e-4
+        self._place(reached, self._heading)
 
     def _place(self, position: Array, heading: float) -> None:
         self._position = np.array(position, np.float32)
