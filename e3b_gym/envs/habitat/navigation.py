@@ -35,21 +35,7 @@ def walkable_squares(of: Home, radius: float, height: float) -> NDArray[np.bool_
     scene = of.scene
     blocks = (scene.floor > 0) | (scene.ceiling < height)  # [K]
     blocked = blocks[scene.cells].repeat(_PER_CELL, axis=0).repeat(_PER_CELL, axis=1)
-    free = ~blocked
-    reach = math.ceil(radius / SQUARE + 0.5)
-    depth, width = blocked.shape
-    for dz in range(-reach, reach + 1):
-        for dx in range(-reach, reach + 1):
-            # From the centre of one square to the nearest edge of another.
-            gap = SQUARE * math.hypot(max(abs(dz) - 0.5, 0), max(abs(dx) - 0.5, 0))
-            if 0 < gap < radius - 1e-9 and (dz, dx) != (0, 0):
-                rows, columns = slice(max(dz, 0), depth + min(dz, 0)), slice(max(dx, 0), width + min(dx, 0))
-                from_rows, from_columns = (
-                    slice(max(-dz, 0), depth + min(-dz, 0)),
-                    slice(max(-dx, 0), width + min(-dx, 0)),
-                )
-                free[rows, columns] &= ~blocked[from_rows, from_columns]
-    largest: NDArray[np.bool_] = _largest_part(free)
+    largest: NDArray[np.bool_] = _largest_part(_at_distance(blocked, radius))
     return largest
 
 
@@ -154,6 +140,33 @@ class FloorPlanPathFinder:
     @staticmethod
     def _square(point: Point) -> tuple[int, int]:
         return math.floor(point[2] / SQUARE), math.floor(point[0] / SQUARE)
+
+
+@njit(cache=True)
+def _at_distance(blocked: Array, radius: float) -> Array:
+    """[Z, X] squares whose centres are at least `radius` away from every blocked square."""
+    reach = math.ceil(radius / SQUARE + 0.5)
+    near = np.zeros((2 * reach + 1, 2 * reach + 1), np.bool_)
+    for j in range(-reach, reach + 1):
+        for i in range(-reach, reach + 1):
+            # From the centre of one square to the nearest edge of the other.
+            gap = SQUARE * math.hypot(max(abs(j) - 0.5, 0.0), max(abs(i) - 0.5, 0.0))
+            near[reach + j, reach + i] = gap < radius - 1e-9
+    depth, width = blocked.shape
+    free = ~blocked
+    for j in range(depth):
+        for i in range(width):
+            left, right = max(i - 1, 0), min(i + 1, width - 1)
+            above, below = max(j - 1, 0), min(j + 1, depth - 1)
+            if not blocked[j, i] or (
+                blocked[j, left] and blocked[j, right] and blocked[above, i] and blocked[below, i]
+            ):
+                continue  # free, or behind a blocked square that is nearer to all that is free
+            for y in range(max(j - reach, 0), min(j + reach + 1, depth)):
+                for x in range(max(i - reach, 0), min(i + reach + 1, width)):
+                    if near[reach + y - j, reach + x - i]:
+                        free[y, x] = False
+    return free
 
 
 @njit(cache=True)
