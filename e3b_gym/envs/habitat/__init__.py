@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 FLOOR_PLAN, HM3D = "Habitat-FloorPlan-v0", "Habitat-HM3D-v0"
 HM3D_EPISODES = "data/datasets/pointnav/hm3d/v1/{split}/{split}.json.gz"
 HM3D_SCENES = "data/scene_datasets"
-SPLITS = ("train", "val", "test")
 
 _ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
 TASKS = {
@@ -33,7 +32,7 @@ def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
 
     Args:
         id: Which homes.
-        split: train, val or test.
+        split: train, val or test; of HM3D, any whose file is there.
         **options: Those of `HabitatExploration`, and `data_path` and `scenes_dir`: where the episodes (a file of
             habitat-lab's PointNav format, {split} standing for the split) and the scenes are, for HM3D or for your
             own episodes in the generated homes.
@@ -41,8 +40,6 @@ def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
     Raises:
         SuiteNotInstalledError: HM3D without habitat-sim; the message says what to install and where the data goes.
     """
-    if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
     make_source = _floor_plan if id == FLOOR_PLAN else _hm3d
@@ -53,7 +50,10 @@ def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
 def _floor_plan(split: str, data_path: str | None, scenes_dir: str | None) -> Any:
     from e3b_gym.envs.habitat import dataset, simulator
     from e3b_gym.envs.habitat.config import Source
+    from e3b_gym.envs.habitat.homes import SPLITS
 
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
     if data_path is None:
         dataset.write_split(split)
         data_path = dataset.data_path()
@@ -67,10 +67,13 @@ def _hm3d(split: str, data_path: str | None, scenes_dir: str | None) -> Any:
     data_path, scenes_dir = str(data_path or HM3D_EPISODES), str(scenes_dir or HM3D_SCENES)
     if not has_habitat_sim():
         raise SuiteNotInstalledError(
-            f"{HM3D} needs habitat-sim, which is not on PyPI; run: conda install habitat-sim headless -c conda-forge "
-            f"-c aihabitat. Then get the scenes (ask for access at https://aihabitat.org/datasets/hm3d) into "
-            f"{scenes_dir}/hm3d, and the episodes, pointnav_hm3d_v1.zip "
-            f"(https://dl.fbaipublicfiles.com/habitat/data/datasets/pointnav/hm3d/v1/pointnav_hm3d_v1.zip), so that "
-            f"{data_path.format(split=split)} is there. {FLOOR_PLAN} needs neither."
+            f"{HM3D} needs habitat-sim, which pip cannot install, and data. "
+            "1. conda install habitat-sim headless -c conda-forge -c aihabitat. "
+            f"2. The scenes, into {scenes_dir}/hm3d: ask for access at https://aihabitat.org/datasets/hm3d, then "
+            "python -m habitat_sim.utils.datasets_download --username ID --password SECRET --uids hm3d_train_v0.2 "
+            "hm3d_val_v0.2 --data-path data. "
+            "3. The episodes: https://dl.fbaipublicfiles.com/habitat/data/datasets/pointnav/hm3d/v1/"
+            f"pointnav_hm3d_v1.zip, unpacked so that {data_path.format(split=split)} is there. "
+            f"{FLOOR_PLAN} needs none of this."
         )
     return Source("Sim-v0", data_path, scenes_dir)

@@ -30,6 +30,7 @@ from e3b_gym.envs.habitat.coverage import RATIOS, ExplorationCoverage
 from e3b_gym.envs.habitat.lab import PointNavDataset, habitat
 
 ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
+KEYS = ("rgb", "depth", "gps", "compass")
 MAX_STEPS = 500
 RENDER_MODES = ("rgb_array",)
 Observation = dict[str, NDArray[Any]]
@@ -41,7 +42,7 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
     Args:
         source: Where scenes and episodes come from.
         size: Pixels a side of both pictures; the paper has 256.
-        split: Of the dataset: train, val or test.
+        split: Of the dataset.
         allow_stop: Whether the agent may end the episode. Without it there are three actions.
         max_steps: Steps until truncation.
         coverage: Whether `info["coverage"]` tells, after every step, how much of the home has been seen. Costs time;
@@ -126,7 +127,7 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
             if not 0 <= index < self.num_episodes:
                 raise ValueError(f"there is no episode {index}; the split has {self.num_episodes}, counted from 0")
         self.habitat.current_episode = self._dataset.episodes[index]
-        self._last = dict(self.habitat.reset())
+        self._last = self._own(self.habitat.reset())
         self._running = True
         return self._last, self._info()
 
@@ -134,11 +135,16 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         if not self._running:
             raise ResetNeeded("no episode is running; call reset() before step()")
         name = self.action_names[action]
-        self._last = dict(self.habitat.step(name))
+        self._last = self._own(self.habitat.step(name))
         terminated = name == "stop"
         truncated = bool(self.habitat.episode_over) and not terminated
         self._running = not (terminated or truncated)
         return self._last, 0.0, terminated, truncated, self._info()
+
+    @staticmethod
+    def _own(observations: Any) -> Observation:
+        """habitat-sim's pictures are cut out of larger ones."""
+        return {key: np.ascontiguousarray(observations[key]) for key in KEYS}
 
     def _info(self) -> dict[str, Any]:
         return {} if self._coverage is None else {"coverage": float(self._coverage.get_metric())}

@@ -1,0 +1,112 @@
+"""Habitat on generated homes: steps per second through the real `habitat.Env`, and where the time goes.
+
+    python -m benchmarks.habitat            the table, then the bars (about a minute)
+    python -m benchmarks.habitat --quick    the same, roughly
+
+The bars (PASS or FAIL; a FAIL makes the exit code 1): one process steps at least 1500 times a second at 128 x 128 and
+700 times at 256 x 256, RGB and depth, and at least 200 times with coverage measured at every step.
+
+Speeds are per second of processor time of this process, so that other programs on the machine matter little; wall-clock
+time is given beside them. Actions are uniform over forward and the two turns, resets are left out and given in
+milliseconds of their own, in homes that this process has not seen before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from e3b_gym.envs import make, make_vec
+
+ID = "Habitat-FloorPlan-v0"
+BARS = {"128 x 128": 1500, "256 x 256": 700, "128 x 128, coverage": 200}
+
+
+def steps_per_second(env: Any, steps: int, rounds: int) -> tuple[float, float]:
+    """(of processor time, of wall-clock time): the median round."""
+    actions = np.random.default_rng(0).integers(1, 4, (rounds + 1, steps))
+    env.reset(options={"episode": 0})
+    processor, wall = [], []
+    for i, row in enumerate(actions):
+        begun, began = time.process_time(), time.perf_counter()
+        for action in row:
+            env.step(action)
+        if i:  # the first round compiles
+            processor.append(time.process_time() - begun)
+            wall.append(time.perf_counter() - began)
+        env.reset(options={"episode": i % 2})
+    return steps / float(np.median(processor)), steps / float(np.median(wall))
+
+
+def milliseconds(call: Callable[[int], Any], times: int) -> float:
+    """Processor time of one call; the median."""
+    taken = []
+    for n in range(times):
+        begun = time.process_time()
+        call(n)
+        taken.append(time.process_time() - begun)
+    return 1e3 * float(np.median(taken))
+
+
+def frames_per_second(num_envs: int, size: int, steps: int) -> float:
+    """Of an inline batch, per second of processor time."""
+    envs = make_vec(ID, num_envs, seed=0, split="val", size=size, allow_stop=False)
+    envs.reset()
+    actions = np.random.default_rng(0).integers(0, 3, (steps, num_envs))
+    envs.step(actions[0])
+    begun = time.process_time()
+    for row in actions:
+        envs.step(row)
+    frames = steps * num_envs / (time.process_time() - begun)
+    envs.close()
+    return frames
+
+
+def shares(size: int, times: int) -> dict[str, float]:
+    """Milliseconds of the parts of a step."""
+    from e3b_gym.envs.habitat.raycast import render
+
+    env = make(ID, split="val", size=size, max_steps=10**9)
+    env.reset(seed=0)
+    sim = env.unwrapped.habitat.sim  # type: ignore[attr-defined]
+    x, _, z = (float(each) for each in sim.get_agent_state().position)
+    whole = milliseconds(lambda n: env.step(2), times)
+    simulator = milliseconds(lambda n: sim.step(2), times)
+    drawing = milliseconds(lambda n: render(sim.home.scene, x, 1.25, z, 0.17 * n, size, size, 90.0), times)
+    return {"rays": drawing, "rest of the simulator": simulator - drawing, "habitat.Env": whole - simulator}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the tables and the bars; returns 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description="Habitat on generated homes.")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of 50 steps")
+    rounds, steps = (3, 50) if parser.parse_args(arguments).quick else (9, 200)
+    speeds = {}
+    print(f"{'RGB and depth':24} {'steps/s':>9} {'wall clock':>11}")
+    for size, coverage in ((64, False), (128, False), (256, False), (128, True)):
+        name = f"{size} x {size}" + (", coverage" if coverage else "")
+        env = make(ID, split="val", size=size, max_steps=10**9, coverage=coverage)
+        speeds[name], wall = steps_per_second(env, steps, rounds)
+        print(f"{name:24} {speeds[name]:>9,.0f} {wall:>11,.0f}", flush=True)
+    for num_envs in (1, 8, 32):
+        frames = frames_per_second(num_envs, 64, max(4, steps // num_envs))
+        print(f"{f'{num_envs} inline, 64 x 64':24} {frames:>9,.0f}", flush=True)
+    env = make(ID, split="test", size=64)
+    print(f"\nreset in a new home: {milliseconds(lambda n: env.reset(options={'episode': n}), 20):.1f} ms")
+    for size in (64, 256):
+        parts = ", ".join(f"{name} {ms:.2f}" for name, ms in shares(size, steps).items())
+        print(f"a step at {size} x {size}, in ms: {parts}")
+    missed = 0
+    for name, promised in BARS.items():
+        missed += speeds[name] < promised
+        print(f"{'PASS' if speeds[name] >= promised else 'FAIL'}  {speeds[name]:7,.0f} (promised {promised})  {name}")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
