@@ -39,7 +39,8 @@ class FloorPlanDepth(DepthSensor):  # type: ignore[misc]
 
     def get_observation(self, pictures: dict[str, Array]) -> Array:
         low, high = self._range
-        depth = np.clip(pictures["depth"], low, high)[..., None]  # [height, width, 1]
+        depth = pictures["depth"][..., None]  # [height, width, 1], drawn for this look and changed in place
+        np.clip(depth, low, high, out=depth)
         if self._normalize:
             depth -= low
             depth *= np.float32(1 / (high - low))

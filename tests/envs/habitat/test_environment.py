@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,18 @@ def test_environments_share_episodes_and_leave_them_as_they_are() -> None:
         for seed in range(3):
             env.reset(seed=seed)
     assert [each.episode_id for each in a._dataset.episodes] == order == [str(n) for n in range(500)]
+
+
+def test_the_global_generators_are_left_alone() -> None:
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    env = make(ID, split="val", size=4)
+    env.reset(seed=3)
+    env.step(FORWARD)
+    env.reset()
+    assert random.getstate() == before[0]
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1][1])  # noqa: NPY002
 
 
 def test_every_start_is_navigable(env) -> None:
