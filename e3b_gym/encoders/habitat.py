@@ -10,11 +10,10 @@ trunk = [visual(rgb / 255, depth), embed(gps), embed(cos compass, sin compass)];
 | policy's trunk | the 576 features | linear 256, ReLU |
 | LSTM | 2 x 512 | 256 |
 | phi | linear 512, ReLU, linear 512, ReLU, linear 512 | linear 256, ReLU, linear 128, LayerNorm |
-| multiplications per frame, size 256 / 64 | about 380 million | about 0.45 million |
+| multiplications per frame, size 256 / 64 | 370 million | 0.46 million |
 
 The compass enters as cosine and sine in both, so that -pi and pi are one heading. Metres / 5 puts most of a home within
-[-2, 2]; the biases of that layer then place its kinks all over a home, which lets phi tell places apart, not only
-directions from the start.
+[-2, 2], where the biases of that layer place its kinks.
 
 `paper` is DD-PPO's network, half as wide as the ResNet50 of He et al. 2016, since that is what "the same policy network
 as in DD-PPO" means. Left out: DD-PPO's embedding of the previous action (the paper counts four inputs without it) and
