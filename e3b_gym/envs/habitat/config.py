@@ -58,8 +58,8 @@ def make_config(source: Source, split: str, size: int, max_steps: int, coverage:
         lab.dataset.scenes_dir = source.scenes_dir
         lab.dataset.split = split
         lab.environment.max_episode_steps = max_steps
-        # The environment chooses episodes. habitat-lab's iterator would shuffle those that environments share, and would
-        # seed and use the global generators of Python and NumPy, unless told otherwise (0 is no seed to it).
+        # The environment chooses episodes. habitat-lab's iterator would shuffle those that environments share, and
+        # would seed and use the global generators of Python and NumPy, unless told otherwise (0 is no seed to it).
         lab.seed = 0
         lab.environment.iterator_options.shuffle = False
         lab.environment.iterator_options.max_scene_repeat_steps = -1
