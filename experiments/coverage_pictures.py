@@ -67,13 +67,17 @@ def draw_trajectories(sights: Mapping[str, Sequence[Sight]], path: Path) -> None
     rows = max(len(column) for column in sights.values())
     if not rows:
         return
-    figure = Figure(figsize=(2.6 * len(sights), 2.9 * rows), layout="constrained")
-    axes = figure.subplots(rows, len(sights), squeeze=False)
+    first = next(iter(sights.values()))
+    heights = [
+        2.6 * sight.areas.shape[0] / sight.areas.shape[1] + 0.35 for sight in first
+    ]  # maps are as wide as panels
+    figure = Figure(figsize=(2.6 * len(sights), sum(heights)), layout="constrained")
+    axes = figure.subplots(rows, len(sights), squeeze=False, height_ratios=heights)
     for (title, column), cells in zip(sights.items(), axes.T, strict=True):
         cells[0].set_title(title, fontsize=11, weight="bold")
         for axis, sight in zip(cells, column, strict=True):
             _draw_sight(axis, sight)
-    for axis, sight in zip(axes[:, 0], next(iter(sights.values())), strict=True):
+    for axis, sight in zip(axes[:, 0], first, strict=True):
         axis.set_ylabel(sight.home, fontsize=8)
     _save(figure, path)
 
