@@ -68,9 +68,8 @@ def draw_trajectories(sights: Mapping[str, Sequence[Sight]], path: Path) -> None
     if not rows:
         return
     first = next(iter(sights.values()))
-    heights = [
-        2.6 * sight.areas.shape[0] / sight.areas.shape[1] + 0.35 for sight in first
-    ]  # maps are as wide as panels
+    # A map is as wide as its panel; below it stands its coverage.
+    heights = [2.6 * sight.areas.shape[0] / sight.areas.shape[1] + 0.35 for sight in first]
     figure = Figure(figsize=(2.6 * len(sights), sum(heights)), layout="constrained")
     axes = figure.subplots(rows, len(sights), squeeze=False, height_ratios=heights)
     for (title, column), cells in zip(sights.items(), axes.T, strict=True):
