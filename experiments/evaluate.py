@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from e3b_gym.envs import SuiteNotInstalledError, make_vec
+from e3b_gym.envs import make_vec
+from experiments.command import answer, words_and_seed
 from experiments.intervals import bootstrap, wilson
 from experiments.players import Player, fresh_seeds, load_player, world_options
 from experiments.provenance import provenance
 from experiments.runs import RunFolder
-from experiments.settings import convert, is_set, split_arguments
+from experiments.settings import convert, is_set
 
 WORDS = ("RUN", "EPISODES", "CHECKPOINT", "GREEDY")
 MOST_ENVS = 25
@@ -41,23 +42,16 @@ class Played:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("help", "-h", "--help"):
-        print(__doc__)
-        return 0
-    try:
-        words, fields = split_arguments(given, WORDS)
-        if other := sorted(set(fields) - {"seed"}):
-            raise ValueError(f"evaluate takes {', '.join(WORDS)} and SEED, not {', '.join(other)}")
-        episodes = convert("EPISODES", words.get("EPISODES", "100"), int)
-        seed = convert("SEED", fields.get("seed", "0"), int)
-        if episodes < 1 or seed < 0:
-            raise ValueError(f"EPISODES must be at least 1 and SEED at least 0; got {episodes} and {seed}")
-        which, greedy = words.get("CHECKPOINT", "latest"), is_set(words, "GREEDY")
-        evaluate(RunFolder.existing(words.get("RUN")), episodes, seed, which, greedy)
-    except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return answer(arguments, __doc__, _run)
+
+
+def _run(given: list[str]) -> int:
+    words, seed = words_and_seed(given, WORDS, "evaluate")
+    episodes = convert("EPISODES", words.get("EPISODES", "100"), int)
+    if episodes < 1:
+        raise ValueError(f"EPISODES must be at least 1; got {episodes}")
+    which, greedy = words.get("CHECKPOINT", "latest"), is_set(words, "GREEDY")
+    evaluate(RunFolder.existing(words.get("RUN")), episodes, seed, which, greedy)
     return 0
 
 

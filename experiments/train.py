@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from agents.impala.config import Config
 from agents.impala.learner import DivergedError
 from agents.impala.training import Update
-from e3b_gym.envs import SuiteNotInstalledError
+from experiments.command import answer
 from experiments.progress import Progress, duration, short
 from experiments.runs import RunFolder, changed
 from experiments.settings import RunOptions, Settings, is_set, resolve, split_arguments
@@ -92,24 +92,24 @@ def make_trainee(settings: Settings, resume: Path | None = None) -> Trainee:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code: 0 done, 1 diverged, 2 refused, 128 + signal when stopped."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("help", "-h", "--help"):
-        print(__doc__)
-        return 0
-    try:
+    prepared: list[tuple[RunFolder, Settings, Trainee]] = []
+
+    def prepare(given: list[str]) -> int:
         words, fields = split_arguments(given, WORDS)
-        prepare = prepare_resumed if is_set(words, "RESUME") else prepare_new
-        folder, settings, trainee = prepare(words, fields)
-    except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        prepared.append((prepare_resumed if is_set(words, "RESUME") else prepare_new)(words, fields))
+        return 0
+
+    try:
+        code = answer(arguments, __doc__, prepare)
     except KeyboardInterrupt:
         print("stopped before training began", file=sys.stderr)
         return 128 + signal.SIGINT
-    try:
-        return run(folder, settings, trainee)
-    finally:
-        trainee.close()
+    for folder, settings, trainee in prepared:  # errors from here on are not the user's, and keep their traceback
+        try:
+            code = run(folder, settings, trainee)
+        finally:
+            trainee.close()
+    return code
 
 
 def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> tuple[RunFolder, Settings, Trainee]:

@@ -22,13 +22,14 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from e3b_gym.envs import SuiteNotInstalledError, make
+from e3b_gym.envs import make
 from e3b_gym.envs.play import CLEAR, Image, for_film, half_blocks
 from e3b_gym.envs.registry import all_tasks
 from e3b_gym.unroll import Tree, tree_map
+from experiments.command import answer, words_and_seed
 from experiments.players import fresh_seeds, load_player, world_options
 from experiments.runs import RunFolder
-from experiments.settings import convert, is_set, split_arguments
+from experiments.settings import convert, is_set
 
 WORDS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
 PANEL_LINES, BAR = 20, 16
@@ -61,32 +62,26 @@ class Scene:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("help", "-h", "--help"):
-        print(__doc__)
-        return 0
+    return answer(arguments, __doc__, _run)
+
+
+def _run(given: list[str]) -> int:
+    words, seed = words_and_seed(given, WORDS, "watch")
+    episodes = convert("EPISODES", words.get("EPISODES", "3"), int)
+    fps = convert("FPS", words.get("FPS", "10"), float)
+    if episodes < 1 or fps <= 0:
+        raise ValueError(f"EPISODES must be at least 1 and FPS positive; got {episodes} and {fps}")
+    film = Path(words["RECORD"]) if "RECORD" in words else None
+    if film is not None and film.suffix not in (".gif", ".mp4"):
+        raise ValueError(f"a film ends in .gif or .mp4, got {film.name!r}")
+    which, modes = words.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
     try:
-        words, fields = split_arguments(given, WORDS)
-        if other := sorted(set(fields) - {"seed"}):
-            raise ValueError(f"watch takes {', '.join(WORDS)} and SEED, not {', '.join(other)}")
-        episodes = convert("EPISODES", words.get("EPISODES", "3"), int)
-        fps = convert("FPS", words.get("FPS", "10"), float)
-        if episodes < 1 or fps <= 0:
-            raise ValueError(f"EPISODES must be at least 1 and FPS positive; got {episodes} and {fps}")
-        film = Path(words["RECORD"]) if "RECORD" in words else None
-        if film is not None and film.suffix not in (".gif", ".mp4"):
-            raise ValueError(f"a film ends in .gif or .mp4, got {film.name!r}")
-        seed, greedy = convert("SEED", fields.get("seed", "0"), int), is_set(words, "GREEDY")
-        which, modes = words.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
-        show = Show(RunFolder.existing(words.get("RUN")), which, modes, greedy, seed)
+        show = Show(RunFolder.existing(words.get("RUN")), which, modes, is_set(words, "GREEDY"), seed)
         scenes = show.scenes(fresh_seeds(show.settings.config, episodes, seed))
         if film is None:
             watch(scenes, show.title, fps)
         else:
             print(f"{record(scenes, film, fps)} pictures in {film}")
-    except (ValueError, SuiteNotInstalledError, ImportError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print()
     return 0

@@ -6,29 +6,17 @@ The defaults are the paper's (Henaff et al. 2022, Tables 2 and 3, and the author
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
+
+from agents.run_config import RunConfig
 
 
 @dataclass(frozen=True)
-class Config:
-    """One IMPALA run.
+class Config(RunConfig):
+    """One IMPALA run; what is common to all agents is RunConfig's.
 
     Attributes:
-        env: an id of `e3b_gym.envs`, or any other id that Gymnasium knows.
-        env_options: options of the environment (docs/environments.md).
-        method: a name of `e3b_gym.METHODS`.
-        bonus: options of the method and of RewardMixer (beta, ridge, clip, ...), over those of `bonus_preset`.
-        bonus_preset: "default", "paper" or "authors" (`e3b_gym.presets`).
-        net: "paper" or "fast" networks for MiniHack and VizDoom; other suites have one generic network for both.
-        lstm: units of the policy's LSTM; None for the network's own.
-        dim: size of the generic encoder's embedding.
-        seed: of weights, actions and worlds.
-        steps: environment steps in all.
-
         engine: "process" (actors in processes of their own) or "inline" (all in one, deterministic).
         actors: how many processes act.
         num_envs: environments per actor.
@@ -60,17 +48,6 @@ class Config:
         agac_coef: weight of AGAC's terms in advantage and value target.
     """
 
-    env: str
-    env_options: Mapping[str, Any] = field(default_factory=dict)
-    method: str = "e3b"
-    bonus: Mapping[str, Any] = field(default_factory=dict)
-    bonus_preset: str = "paper"
-    net: Literal["paper", "fast"] = "paper"
-    lstm: int | None = None
-    dim: int = 256
-    seed: int = 0
-    steps: int = 50_000_000
-
     engine: Literal["inline", "process"] = "process"
     actors: int = 1
     num_envs: int = 32
@@ -100,28 +77,20 @@ class Config:
     agac_coef: float = 4e-4
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "rms_eps", "max_grad_norm", "encoder_learning_rate", "encoder_max_grad_norm"):
-            self._require(name, getattr(self, name) > 0, "a positive number")
-        for name in ("entropy", "baseline", "agac_coef"):
-            self._require(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("rho_bar", "c_bar"):
-            self._require(name, getattr(self, name) > 0, "a positive number")
-        for name in ("steps", "actors", "num_envs", "unroll", "threads", "dim", "passes"):
-            value = getattr(self, name)
-            self._require(name, isinstance(value, int) and value >= 1, "a whole number of at least 1")
-        self._require("trace", 0 <= self.trace <= 1, "in [0, 1]")
+        super().__post_init__()
+        self._require_positive("learning_rate", "rms_eps", "max_grad_norm", "rho_bar", "c_bar")
+        self._require_positive("encoder_learning_rate", "encoder_max_grad_norm")
+        self._require_not_negative("entropy", "baseline", "agac_coef")
+        self._require_counts("actors", "num_envs", "unroll", "threads", "passes")
+        self._require_shares("trace", "discount")
         self._require("rms_alpha", 0 <= self.rms_alpha < 1, "in [0, 1)")
-        self._require("discount", 0 <= self.discount <= 1, "in [0, 1]")
         self._require("optimizer", self.optimizer in ("rmsprop", "adam"), "'rmsprop' or 'adam'")
-        self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")
         self._require("engine", self.engine in ("inline", "process"), "'inline' or 'process'")
         self._require("value_heads", self.value_heads in (1, 2), "1 or 2")
         if self.intrinsic_discount is not None:
             self._require("intrinsic_discount", 0 <= self.intrinsic_discount <= 1, "in [0, 1], or None")
         if self.policy_clip is not None:
             self._require("policy_clip", self.policy_clip > 0, "a positive number, or None")
-        if self.lstm is not None:
-            self._require("lstm", self.lstm >= 1, "at least 1, or None for the network's own")
         if taken := sorted({"dim", "encoder", "seed"} & set(self.bonus)):
             raise ValueError(f"bonus cannot hold {', '.join(taken)}; set the run's own dim, net and seed")
         if self.batch is not None and (self.batch < 1 or self.num_envs % self.batch):
@@ -131,16 +100,7 @@ class Config:
         if self.engine == "inline" and self.actors != 1:
             raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise num_envs instead")
 
-    def _require(self, name: str, holds: bool, what: str) -> None:
-        value = getattr(self, name)
-        if not holds or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(f"{name} must be {what}; got {value!r}")
-
     @property
     def columns(self) -> int:
         """Environments per update."""
         return self.batch or self.num_envs
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for YAML and checkpoints."""
-        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in dataclasses.asdict(self).items()}
