@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch test test-slow coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch homes test test-slow coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live cu
 	$(BIN)/python -m experiments.rooms demo
 
 # The command's words are make's own: `make train ENV=... learning_rate=3e-4` hands every NAME=value on.
-OWN   := PYTHON WORKERS VENV BIN STAMP PYTEST OMP_NUM_THREADS
+OWN   := PYTHON WORKERS RUNS VENV BIN STAMP PYTEST OMP_NUM_THREADS
 WORDS = $(foreach word,$(filter-out $(OWN:%=%=%),$(MAKEOVERRIDES)),'$(word)')
 
 train: $(STAMP)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STEPS= SEED= NET= RUN= <any field>=]; RUN=... RESUME=1
@@ -37,6 +37,9 @@ evaluate: $(STAMP)  ## success and return of a run in new worlds: RUN=... [EPISO
 
 watch: $(STAMP)  ## a run's agent in the terminal, with its bonus: RUN=... [EPISODES= SEED= RECORD=film.gif]
 	@$(BIN)/python -m experiments.watch $(WORDS)
+
+homes: $(STAMP)  ## how much of unseen homes Habitat runs reveal, beside random agents: RUNS="runs/... runs/..."
+	@$(BIN)/python -m experiments.coverage --runs $(RUNS)
 
 board: $(STAMP)  ## TensorBoard on runs/
 	$(BIN)/tensorboard --logdir runs
@@ -70,6 +73,7 @@ bench: $(STAMP)  ## every benchmark against its bars: the kernel, SB3, Recurrent
 	-$(BIN)/python -m benchmarks.elliptical
 	-$(BIN)/python -m benchmarks.sb3
 	-$(BIN)/python -m benchmarks.envs
+	-$(BIN)/python -m benchmarks.habitat
 	-$(BIN)/python -m benchmarks.networks
 	-$(BIN)/python -m benchmarks.impala
 

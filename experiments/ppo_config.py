@@ -30,7 +30,8 @@ class PPOConfig(RunConfig):
         clip_range: of the probability ratio.
         entropy: weight of the entropy bonus.
         baseline: weight of the value loss.
-        hidden: units of the layer between the network (or its LSTM) and the heads.
+        normalise_advantages: give the advantages of a minibatch mean 0 and deviation 1.
+        hidden: units of the layer between the network (or its LSTM) and the heads; 0 for none.
 
         encoder_learning_rate: of the encoder's Adam.
         encoder_epochs: passes of the encoder over a rollout.
@@ -56,6 +57,7 @@ class PPOConfig(RunConfig):
     clip_range: float = 0.2
     entropy: float = 0.01
     baseline: float = 0.5
+    normalise_advantages: bool = True
     hidden: int = 128
 
     encoder_learning_rate: float = 1e-3
@@ -65,11 +67,11 @@ class PPOConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_counts("num_envs", "unroll", "minibatches", "epochs", "threads", "hidden")
+        self._require_counts("num_envs", "unroll", "minibatches", "epochs", "threads")
         self._require_counts("encoder_epochs", "encoder_batch")
         self._require_positive("learning_rate", "max_grad_norm", "clip_range")
         self._require_positive("encoder_learning_rate", "encoder_max_grad_norm")
-        self._require_not_negative("entropy", "baseline")
+        self._require_not_negative("entropy", "baseline", "hidden")
         self._require_shares("discount", "gae_lambda")
         rows = self.num_envs * self.unroll
         if rows % self.minibatches or rows == self.minibatches:

@@ -81,7 +81,8 @@ def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
 
 def make_model(agent: str, config: PPOConfig, venv: Any) -> PPO | RecurrentPPO:
     """The algorithm, around environments with their bonus."""
-    policy_kwargs: dict[str, Any] = {**ENCODER_POLICY, "net_arch": [config.hidden], "activation_fn": nn.ReLU}
+    layers = [config.hidden] if config.hidden else []
+    policy_kwargs: dict[str, Any] = {**ENCODER_POLICY, "net_arch": layers, "activation_fn": nn.ReLU}
     if has_own_network(config):
         policy_kwargs |= {
             "features_extractor_class": NetworkExtractor,
@@ -106,6 +107,7 @@ def make_model(agent: str, config: PPOConfig, venv: Any) -> PPO | RecurrentPPO:
         clip_range=config.clip_range,
         ent_coef=config.entropy,
         vf_coef=config.baseline,
+        normalize_advantage=config.normalise_advantages,
         policy_kwargs=policy_kwargs,
         seed=config.seed,
         device="cpu",

@@ -14,6 +14,7 @@ ENVS = {
     "rooms": "Rooms-K4-v0",
     "minihack": "MiniHack-MultiRoom-N6-Lava-v0",
     "vizdoom": "VizdoomMyWayHomeSparse-v0",
+    "habitat": "Habitat-FloorPlan-v0",
     "minigrid": "MiniGrid-MultiRoom-N4-S5-v1",
     "other": "CartPole-v1",
 }

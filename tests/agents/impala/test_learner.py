@@ -257,7 +257,9 @@ MESSAGES = {**LAVA, "env_options": {"max_steps": 4}, "num_envs": 2, "unroll": 5}
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_takes_updates(method):
-    world = DICT if method.endswith(("position", "image")) else MESSAGES if method.endswith("message") else {}
+    world = (
+        DICT if method.endswith(("position", "image", "subsampled")) else MESSAGES if method.endswith("message") else {}
+    )
     engine, learner = started(small(method=method, **world))
     before = copy.deepcopy(learner.policy.state_dict())
     encoder = [weight.clone() for weight in learner.bonus.parameters() if weight.requires_grad]
