@@ -30,6 +30,8 @@ LINE_SECONDS = 0.5
 """Between two drawings of the line in a terminal."""
 LOG_FILE_SECONDS = 30.0
 """Between two lines in a file."""
+SHORTER = {"  ": " ", " frames": "", " left": "", "return": "ret", "length": "len", "success": "succ", "inverse": "inv"}
+"""Words for a terminal of 80 columns."""
 
 
 class EpisodeWindow:
@@ -209,8 +211,7 @@ class Progress:
         pace = (frames - before) / max(now - then, 1e-9)
         line = progress_line(frames, self._steps, pace, self.episodes.means(), self._newest)
         if self._live:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\x1b[2K{line[:width]}")
+            self._stream.write(f"\r\x1b[2K{fitted(line, shutil.get_terminal_size().columns - 1)}")
         else:
             self._stream.write(line + "\n")
         self._stream.flush()
@@ -232,6 +233,14 @@ def progress_line(
     if "inverse_accuracy" in stats:
         parts.append(f"inverse {stats['inverse_accuracy']:.2f}")
     return "  ".join(parts)
+
+
+def fitted(line: str, width: int) -> str:
+    """The line, in shorter words where it is wider than the terminal; its end is lost only in very narrow ones."""
+    if len(line) > width:
+        for word, shorter in SHORTER.items():
+            line = line.replace(word, shorter)
+    return line[:width]
 
 
 def short(number: int) -> str:

@@ -18,7 +18,7 @@ from tiny_runs import FRAMES, TINY, rows, tiny
 
 from agents.impala.checkpoint import CheckpointStore
 from e3b_gym.bonuses import METHODS
-from experiments.progress import EpisodeWindow, Progress, duration, progress_line, short
+from experiments.progress import EpisodeWindow, Progress, duration, fitted, progress_line, short
 from experiments.train import main
 
 ROOT = Path(__file__).parents[2]
@@ -281,6 +281,9 @@ def test_the_line_has_what_is_known_and_leaves_out_the_rest():
     assert line == (
         "1.23M/10.00M frames  3,000/s  48m42s left  return 0.25  length 88  success 0.25  bonus 0.123  inverse 0.70"
     )
+    assert fitted(line, 120) == line
+    assert fitted(line, 79).endswith("inv 0.70")  # nothing is lost in 80 columns
+    assert len(fitted(line, 10)) == 10
     assert progress_line(10, 20, 0.0, {}, {}) == "10/20 frames  0/s  ? left"
     assert [duration(s) for s in (5, 75, 7500)] == ["5s", "1m15s", "2h05m"]
     assert [short(n) for n in (999, 5120, 123_456, 12_345_678)] == ["999", "5.12k", "123k", "12.35M"]

@@ -28,7 +28,7 @@ from e3b_gym.wrappers.gymnasium import E3BReward
 from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
 
 NEEDS_POLICY = {"agac", "agac-nocount", "e3b-policy"}
-NEEDS_PARTS = {name for name in METHODS if name.endswith(("-position", "-image", "-message"))}
+NEEDS_PARTS = {name for name in METHODS if name.endswith(("-position", "-image", "-message", "-subsampled"))}
 
 
 def venv_of(count: int = 2, **options: Any) -> VecEnv:
