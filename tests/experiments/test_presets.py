@@ -195,7 +195,7 @@ def test_closest_falls_back_to_the_whole_list():
 
 
 def test_inline_leaves_the_presets_actor_processes_out():
-    given = {"env": "MiniHack-MultiRoom-N6-v0", "engine": "inline"}
+    given = {"env": "Habitat-FloorPlan-v0", "engine": "inline"}
     assert resolve("impala", "home", {"env": given["env"]}).config.actors > 1
     assert resolve("impala", "home", given).config.actors == 1
     with pytest.raises(ValueError, match="inline engine has one actor"):

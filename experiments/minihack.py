@@ -1,0 +1,131 @@
+"""MiniHack with IMPALA: E3B against no bonus, trained by `make train` and measured by `make evaluate`.
+
+python -m experiments.minihack [--tasks ...] [--methods ...] [--seeds N]
+
+Every run is the `home` preset. Its folder is under runs/minihack/ and is gone on with if it was stopped; its settings,
+curve and evaluation are copied to results/minihack/runs/, from which the report is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.plots import plot_panels, steps_to
+from experiments.study import Point
+from experiments.table import LABELS
+
+TASKS = {
+    "MiniHack-MultiRoom-N6-v0": 1_500_000,
+    "MiniHack-MultiRoom-N6-Lava-v0": 3_000_000,
+    "MiniHack-LavaCross-Restricted-v0": 6_000_000,
+}
+"""Environment steps of every run there."""
+METHODS = ("e3b", "none")
+EPISODES = 200
+KEPT = ("config.yaml", "progress.csv", "evaluation-latest-seed0.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--steps", type=int, help="of every run, in place of the task's own")
+    parser.add_argument("--runs", type=Path, default=Path("runs/minihack"), help="where the runs' folders are")
+    parser.add_argument("--out", type=Path, default=Path("results/minihack"))
+    given = parser.parse_args(arguments)
+    for seed in range(given.seeds):
+        for task in given.tasks:
+            for method in given.methods:
+                name = f"{task.removeprefix('MiniHack-').removesuffix('-v0')}-{method}-seed{seed}"
+                if not all((given.out / "runs" / name / file).exists() for file in KEPT):
+                    train(given.runs / name, task, method, seed, given.steps or TASKS[task])
+                    keep(given.runs / name, given.out / "runs" / name)
+    report(given.out)
+
+
+def train(folder: Path, task: str, method: str, seed: int, steps: int) -> None:
+    """Trains to the end, from the start or from where it stopped, and evaluates."""
+    words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", f"STEPS={steps}"]
+    if (folder / "config.yaml").exists():
+        words = ["RESUME=1"]
+    if not (folder / KEPT[-1]).exists():
+        if not _finished(folder, steps):
+            _command("train", f"RUN={folder}", *words)
+        _command("evaluate", f"RUN={folder}", f"EPISODES={EPISODES}")
+
+
+def _finished(folder: Path, steps: int) -> bool:
+    return (folder / "progress.csv").exists() and _curve(folder)[-1].steps >= steps
+
+
+def _command(name: str, *words: str) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-m", f"experiments.{name}", *words], check=True)
+
+
+def keep(folder: Path, target: Path) -> None:
+    """Copies what a reader needs; checkpoints and TensorBoard's events stay where they are."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        shutil.copy(folder / name, target / name)
+
+
+def report(out: Path) -> None:
+    """From the runs that are there: README.md and curves.png."""
+    panels: dict[str, dict[str, list[list[Point]]]] = {}
+    rows, commits = [], set()
+    for folder in sorted((out / "runs").iterdir(), key=_order):
+        settings = yaml.safe_load((folder / "config.yaml").read_text())
+        config, found = settings["config"], json.loads((folder / KEPT[-1]).read_text())
+        curve = _curve(folder)
+        panels.setdefault(config["env"], {}).setdefault(LABELS[config["method"]], []).append(curve)
+        rows.append(_row(config, curve, found))
+        commits |= {part["commit"] for part in settings["provenance"]}
+    plot_panels(panels, out / "curves.png")
+    source = settings["provenance"][-1]
+    (out / "README.md").write_text(
+        f"# MiniHack: IMPALA with E3B and without a bonus\n\n"
+        f"The `home` preset of `make train`, one run a row; success is the share of {EPISODES} episodes in worlds that "
+        f"training did not use, with its 95 % Wilson interval, actions drawn from the policy (`make evaluate`). "
+        f"Minutes are those of the whole training ({source['machine']}).\n\n"
+        "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n|---|---|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n\n![curves](curves.png)\n\n"
+        f"Made by `python -m experiments.minihack` at commit {', '.join(sorted(commits))}. Settings, curve and evaluation "
+        "of every run are in `runs/`. [How the settings were found](tuning.md), with what did not work.\n"
+    )
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    tasks = [task.removeprefix("MiniHack-").removesuffix("-v0") for task in TASKS]
+    task = folder.name.rsplit("-", 2)[0]
+    return tasks.index(task), folder.name
+
+
+def _curve(folder: Path) -> list[Point]:
+    with (folder / "progress.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["success"]]
+    return [Point(int(r["frames"]), float(r["seconds"]), float(r["success"]), float(r["length"])) for r in rows]
+
+
+def _row(config: dict[str, Any], curve: list[Point], found: dict[str, Any]) -> str:
+    success, reached = found["success"], steps_to(curve)
+    when = "never" if reached is None else f"{reached / 1e6:.2f}M"
+    return (
+        f"| {config['env']} | {LABELS[config['method']]} | {config['seed']} | {found['frames'] / 1e6:.2f}M "
+        f"| {curve[-1].seconds / 60:.0f} | {success['mean']:.3f} [{success['low']:.3f}, {success['high']:.3f}] | {when} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
