@@ -98,11 +98,13 @@ def report(out: Path) -> None:
         f"The `home` preset of `make train`, one run a row; success is the share of {EPISODES} episodes in worlds that "
         f"training did not use, with its 95 % Wilson interval, actions drawn from the policy (`make evaluate`). "
         f"Minutes are those of the whole training ({source['machine']}).\n\n"
-        "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n|---|---|---|---|---|---|---|\n"
+        "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n"
+        + "|---" * 7
+        + "|\n"
         + "\n".join(rows)
         + "\n\n![curves](curves.png)\n\n"
-        f"Made by `python -m experiments.minihack` at commit {', '.join(sorted(commits))}. Settings, curve and evaluation "
-        "of every run are in `runs/`. [How the settings were found](tuning.md), with what did not work.\n"
+        f"Made by `python -m experiments.minihack` at commit {', '.join(sorted(commits))}. Settings, curve and "
+        "evaluation of every run are in `runs/`. [How the settings were found](tuning.md), with what did not work.\n"
     )
 
 
@@ -119,12 +121,11 @@ def _curve(folder: Path) -> list[Point]:
 
 
 def _row(config: dict[str, Any], curve: list[Point], found: dict[str, Any]) -> str:
-    success, reached = found["success"], steps_to(curve)
+    success, reached = "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found["success"]), steps_to(curve)
     when = "never" if reached is None else f"{reached / 1e6:.2f}M"
-    return (
-        f"| {config['env']} | {LABELS[config['method']]} | {config['seed']} | {found['frames'] / 1e6:.2f}M "
-        f"| {curve[-1].seconds / 60:.0f} | {success['mean']:.3f} [{success['low']:.3f}, {success['high']:.3f}] | {when} |"
-    )
+    frames, minutes = f"{found['frames'] / 1e6:.2f}M", f"{curve[-1].seconds / 60:.0f}"
+    cells = config["env"], LABELS[config["method"]], config["seed"], frames, minutes, success, when
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 if __name__ == "__main__":
