@@ -31,7 +31,6 @@ TASKS = {
 }
 """Environment steps of every run there."""
 METHODS = ("e3b", "none")
-EPISODES = 200
 KEPT = ("config.yaml", "progress.csv", "evaluation-latest-seed0.json")
 
 
@@ -41,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, help="of every run, in place of the task's own")
+    parser.add_argument("--episodes", type=int, default=200, help="of every evaluation")
     parser.add_argument("--runs", type=Path, default=Path("runs/minihack"), help="where the runs' folders are")
     parser.add_argument("--out", type=Path, default=Path("results/minihack"))
     given = parser.parse_args(arguments)
@@ -50,23 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 name = f"{task.removeprefix('MiniHack-').removesuffix('-v0')}-{method}-seed{seed}"
                 if not all((given.out / "runs" / name / file).exists() for file in KEPT):
                     train(given.runs / name, task, method, seed, given.steps or TASKS[task])
+                    _command("evaluate", f"RUN={given.runs / name}", f"EPISODES={given.episodes}")
                     keep(given.runs / name, given.out / "runs" / name)
     report(given.out)
 
 
 def train(folder: Path, task: str, method: str, seed: int, steps: int) -> None:
-    """Trains to the end, from the start or from where it stopped, and evaluates."""
+    """Trains to the end, from the start or from where it stopped."""
     words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", f"STEPS={steps}"]
     if (folder / "config.yaml").exists():
         words = ["RESUME=1"]
-    if not (folder / KEPT[-1]).exists():
-        if not _finished(folder, steps):
-            _command("train", f"RUN={folder}", *words)
-        _command("evaluate", f"RUN={folder}", f"EPISODES={EPISODES}")
+    if not _finished(folder, steps):
+        _command("train", f"RUN={folder}", *words)
 
 
 def _finished(folder: Path, steps: int) -> bool:
-    return (folder / "progress.csv").exists() and _curve(folder)[-1].steps >= steps
+    return (folder / "progress.csv").exists() and any(int(row["frames"]) >= steps for row in _progress(folder))
 
 
 def _command(name: str, *words: str) -> None:
@@ -95,9 +94,9 @@ def report(out: Path) -> None:
     source = settings["provenance"][-1]
     (out / "README.md").write_text(
         f"# MiniHack: IMPALA with E3B and without a bonus\n\n"
-        f"The `home` preset of `make train`, one run a row; success is the share of {EPISODES} episodes in worlds that "
-        f"training did not use, with its 95 % Wilson interval, actions drawn from the policy (`make evaluate`). "
-        f"Minutes are those of the whole training ({source['machine']}).\n\n"
+        f"The `home` preset of `make train`, one run a row; success is the share of episodes in worlds that "
+        f"training did not use ({found['episodes']} of them), with its 95 % Wilson interval, actions drawn from the "
+        f"policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
         "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n"
         + "|---" * 7
         + "|\n"
@@ -114,9 +113,16 @@ def _order(folder: Path) -> tuple[int, str]:
     return tasks.index(task), folder.name
 
 
-def _curve(folder: Path) -> list[Point]:
+def _progress(folder: Path) -> list[dict[str, str]]:
     with (folder / "progress.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["success"]]
+        return list(csv.DictReader(file))
+
+
+def _curve(folder: Path) -> list[Point]:
+    """From when the first episodes ended."""
+    rows = [row for row in _progress(folder) if row.get("success")]
+    if not rows:
+        raise ValueError(f"no episode of {folder} has ended; give its task more steps")
     return [Point(int(r["frames"]), float(r["seconds"]), float(r["success"]), float(r["length"])) for r in rows]
 
 
