@@ -2,8 +2,8 @@
 
 python -m experiments.minihack [--tasks ...] [--methods ...] [--seeds N]
 
-Every run is the `home` preset, with a few words of its task. Its folder is under runs/minihack/ and is gone on with if it was stopped; its settings,
-curve and evaluation are copied to results/minihack/runs/, from which the report is made.
+Every run is the `home` preset, with a few words of its task. Its folder is under runs/minihack/ and is gone on with if
+it was stopped; its settings, curve and evaluation are copied to results/minihack/runs/, from which the report is made.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def report(out: Path) -> None:
     source = settings["provenance"][-1]
     (out / "README.md").write_text(
         f"# MiniHack: IMPALA with E3B and without a bonus\n\n"
-        f"The `home` preset of `make train` (`config.yaml` has the command), one run a row; success is the share of episodes in worlds that "
-        f"training did not use ({found['episodes']} of them), with its 95 % Wilson interval, actions drawn from the "
+        f"The `home` preset of `make train` (`config.yaml` has the command), one run a row; success is the share of "
+        f"episodes in worlds that training did not use ({found['episodes']} of them), with its 95 % Wilson interval, actions drawn from the "
         f"policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
         "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n"
         + "|---" * 7
