@@ -104,8 +104,9 @@ def report(out: Path) -> None:
     (out / "README.md").write_text(
         f"# MiniHack: IMPALA with E3B and without a bonus\n\n"
         f"The `home` preset of `make train` (`config.yaml` has the command), one run a row; success is the share of "
-        f"episodes in worlds that training did not use ({found['episodes']} of them), with its 95 % Wilson interval, actions drawn from the "
-        f"policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
+        f"episodes in worlds that training did not use ({found['episodes']} of them), with its 95 % Wilson interval, "
+        f"actions drawn from the policy (`make evaluate`). Minutes are those of the whole training "
+        f"({source['machine']}).\n\n"
         "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n"
         + "|---" * 7
         + "|\n"
