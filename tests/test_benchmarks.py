@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import sb3
+from benchmarks import impala, sb3
 
 
 def test_the_sb3_benchmark_measures_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,3 +26,27 @@ def test_the_sb3_benchmark_measures_and_judges(tmp_path: Path, capsys: pytest.Ca
 
 def test_bars_are_met_or_missed_at_their_number() -> None:
     assert [sb3.Bar("", ratio, 3.0).verdict for ratio in (None, 2.99, 3.0)] == ["not measured", "FAIL", "PASS"]
+
+
+def test_impala_is_judged_by_its_bars() -> None:
+    """Frames per second and their ratios, the bonus's cost, and scoring's share of the learner's wall time."""
+    speed = {impala.E3B_FAST: 7000.0, impala.NONE_FAST: 11_000.0, impala.AUTHORS_FAST: 281.0}
+    stages = {impala.E3B_FAST: {"score": 7.0}, impala.NONE_FAST: {}, impala.AUTHORS_FAST: {}}
+    verdicts = {what: (value, holds) for what, value, _, holds in impala.bars(speed, stages)}
+    assert verdicts[f"frames/s: {impala.E3B_FAST}"] == (7000.0, True)
+    assert verdicts["ours / authors, fast"] == (pytest.approx(24.91, abs=0.01), False)
+    assert verdicts["cost of E3B, fast"] == (pytest.approx(1.571, abs=0.01), True)
+    assert verdicts["scoring's share of the learner's time, fast"] == (pytest.approx(0.049), True)
+    assert len(verdicts) == 4  # what was not measured is not judged
+
+
+def test_impalas_benchmark_learns_from_every_frame_once() -> None:
+    config = impala.E3B_FAST.config()
+    assert (config.passes, config.policy_clip, config.engine) == (1, None, "process")
+
+
+def test_impala_is_measured_on_a_real_run() -> None:
+    small = {"actors": 1, "num_envs": 4, "batch": 4, "unroll": 8}
+    measured = impala.measure_ours(replace(impala.E3B_FAST.config(), **small), 0.5)
+    assert measured.speed > 0
+    assert {"embed", "score", "encoder", "policy", "actor_env", "actor_act"} <= set(measured.stages)
