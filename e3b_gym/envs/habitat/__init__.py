@@ -20,10 +20,11 @@ FLOOR_PLAN, HM3D = "Habitat-FloorPlan-v0", "Habitat-HM3D-v0"
 HM3D_EPISODES = "data/datasets/pointnav/hm3d/v1/{split}/{split}.json.gz"
 HM3D_SCENES = "data/scene_datasets"
 
-_ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
+ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
+MAX_STEPS = 500
 TASKS = {
-    FLOOR_PLAN: Task("exploration", _ACTIONS, 500, "the paper's setting, in 1000 generated homes"),
-    HM3D: Task("exploration", _ACTIONS, 500, "the paper; HM3D through habitat-sim"),
+    FLOOR_PLAN: Task("exploration", ACTIONS, MAX_STEPS, "the paper's setting, in 1000 generated homes"),
+    HM3D: Task("exploration", ACTIONS, MAX_STEPS, "the paper; HM3D through habitat-sim"),
 }
 
 

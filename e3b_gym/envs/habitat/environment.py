@@ -15,6 +15,8 @@ Differs from habitat-lab's own gym environment: Gymnasium's API; episodes are ch
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -25,13 +27,12 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from e3b_gym.envs.habitat import ACTIONS, MAX_STEPS
 from e3b_gym.envs.habitat.config import Source, make_config
 from e3b_gym.envs.habitat.coverage import RATIOS, ExplorationCoverage
 from e3b_gym.envs.habitat.lab import PointNavDataset, habitat
 
-ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
 KEYS = ("rgb", "depth", "gps", "compass")
-MAX_STEPS = 500
 RENDER_MODES = ("rgb_array",)
 Observation = dict[str, NDArray[Any]]
 
@@ -100,6 +101,11 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         return len(self._dataset.episodes)
 
     @property
+    def scenes(self) -> list[str]:
+        """The home of each episode of the split."""
+        return [episode.scene_id for episode in self._dataset.episodes]
+
+    @property
     def exploration(self) -> ExplorationCoverage:
         """What has been seen in this episode: the map, the revealed part, the path, and a picture of them."""
         if self._coverage is None:
@@ -124,8 +130,9 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         index = int(self.np_random.integers(self.num_episodes))
         if options is not None and "episode" in options:
             index = options["episode"]
-            if not 0 <= index < self.num_episodes:
-                raise ValueError(f"there is no episode {index}; the split has {self.num_episodes}, counted from 0")
+            if not isinstance(index, int | np.integer) or not 0 <= index < self.num_episodes:
+                raise ValueError(f"there is no episode {index!r}; the split has {self.num_episodes}, counted from 0")
+        self._running, self._last = False, None  # the simulator may refuse the episode, and is half-way into it then
         self.habitat.current_episode = self._dataset.episodes[index]
         self._last = self._own(self.habitat.reset())
         self._running = True
@@ -134,6 +141,10 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if not self._running:
             raise ResetNeeded("no episode is running; call reset() before step()")
+        if not self.action_space.contains(action):
+            raise ValueError(
+                f"actions are 0 to {len(self.action_names) - 1} ({', '.join(self.action_names)}), got {action!r}"
+            )
         name = self.action_names[action]
         self._last = self._own(self.habitat.step(name))
         terminated = name == "stop"
@@ -170,14 +181,19 @@ def load_dataset(source: Source, split: str) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There is no episode in it.
+        ValueError: It cannot be read, or there is no episode in it.
     """
     path = Path(source.data_path.format(split=split))
     if not path.is_file():
         raise FileNotFoundError(f"no episodes at {path}; docs/habitat.md says where they come from")
-    dataset = _read(source, split, path.stat().st_mtime_ns)
+    try:
+        dataset = _read(source, split, path.stat().st_mtime_ns)
+    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is no file of habitat-lab's PointNav episodes (gzipped JSON): {type(error).__name__}: {error}"
+        ) from error
     if not dataset.episodes:
-        raise ValueError(f"the split {split!r} has no episodes: {path} is empty")
+        raise ValueError(f"the split {split!r} has no episodes: {path} lists none")
     return dataset
 
 
