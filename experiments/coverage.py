@@ -3,8 +3,8 @@
     python -m experiments.coverage --runs runs/Habitat-FloorPlan-v0/e3b-... [...] [--episodes 100] [--split val]
         [--seed 0] [--max-steps 500] [--checkpoint latest] [--out results/habitat]
 
-Every run, and two random agents beside them, plays the same episodes: the first of the split, which are all in
-different homes. Actions are drawn from the policy. Coverage is the navigable area that the line of sight has revealed
+Every run, and two random agents beside them, plays the same episodes: the first one of every home of the split, then
+the second ones. Actions are drawn from the policy. Coverage is the navigable area that the line of sight has revealed
 by the end of an episode, as a share of all of it (Henaff et al. 2022, appendix). Means come with a bootstrap's 95 %
 interval over episodes.
 
@@ -18,19 +18,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from e3b_gym.envs import SuiteNotInstalledError, make
-from e3b_gym.unroll import Tree, tree_map
-from experiments.coverage_pictures import Sight, draw_bars, draw_trajectories
+from e3b_gym.envs.habitat import MAX_STEPS
+from experiments.coverage_pictures import draw_bars, draw_trajectories
+from experiments.coverage_play import RANDOM_AGENTS, Acting, Played, RandomAgent, play, spread
 from experiments.intervals import bootstrap
 from experiments.players import CHECKPOINTS, load_player, world_options
 from experiments.provenance import provenance
@@ -40,34 +39,8 @@ from experiments.settings import Settings, suite_file
 if TYPE_CHECKING:  # it needs habitat-lab
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
-# Forward, left, right: the paper's two agents that learn nothing.
-RANDOM_AGENTS = {"Random": (1 / 3, 1 / 3, 1 / 3), "Random, forward 0.8": (0.8, 0.1, 0.1)}
 TITLES = {"e3b": "E3B", "icm": "ICM", "rnd": "RND", "noveld-subsampled": "NovelD", "none": "no bonus"}
-MAX_STEPS = 500
 MOST_ENVS = 20
-
-
-class Acting(Protocol):
-    """Whoever chooses actions [N] for observations, tree of [N, ...]; `starts` [N] marks those that open an episode."""
-
-    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]: ...
-
-
-class RandomAgent:
-    """Moves at random and never stops.
-
-    Args:
-        chances: of forward, left and right.
-        actions: Discrete; its last three are forward, left and right.
-        seed: of the draws.
-    """
-
-    def __init__(self, chances: Sequence[float], actions: gym.spaces.Discrete, seed: int) -> None:
-        self._chances, self._forward = chances, int(actions.n) - len(chances)
-        self._generator = np.random.default_rng(seed)
-
-    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
-        return self._forward + self._generator.choice(len(self._chances), size=len(starts), p=self._chances)
 
 
 @dataclass(frozen=True)
@@ -80,25 +53,6 @@ class Agent:
     folder: RunFolder | None = None
     settings: Settings | None = None
     commits: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Played:
-    """One episode: the home's name, the share of it that was revealed, how long it took, what there was to see."""
-
-    home: str
-    coverage: float
-    length: int
-    sight: Sight | None
-
-    @classmethod
-    def by(cls, env: HabitatExploration, keep: bool) -> Played:
-        """The episode that has just ended; `keep` what there was to see."""
-        seen = env.exploration
-        home, share = str(env.habitat.current_episode.scene_id), float(seen.get_metric())
-        areas = seen.navigable.astype(np.uint8) + seen.seen
-        sight = Sight(home, areas, np.array(seen.path, dtype=np.float64), share) if keep else None
-        return cls(home, share, len(seen.path) - 1, sight)
 
 
 def read_runs(paths: Sequence[str]) -> list[Agent]:
@@ -141,13 +95,13 @@ def measure(
 
     Args:
         agent: who plays.
-        episodes: how many, from the split's first on.
+        episodes: how many, in as many homes as there are.
         world: options for all agents (split, max_steps), over the agent's own.
         seed: of the drawn actions.
         which: checkpoint, "latest" or "best".
         pictures: keep what was seen in so many of the first episodes.
     """
-    options = {**agent.options, **world, "coverage": True}
+    options = {**agent.options, **world, "coverage": True, "coverage_ratio": "navigable"}
     made = [make(agent.env, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
     envs = cast("list[HabitatExploration]", made)
     try:
@@ -161,27 +115,10 @@ def measure(
             torch.set_num_threads(agent.settings.config.threads)
             learned = load_player(agent.folder, agent.settings, which, spaces, seed=seed)
             player, frames = learned, learned.frames
-        return list(play(envs, player, episodes, pictures)), frames
+        return list(play(envs, player, spread(envs[0].scenes, episodes), pictures)), frames
     finally:
         for env in envs:
             env.close()
-
-
-def play(envs: Sequence[HabitatExploration], player: Acting, episodes: int, pictures: int = 0) -> Iterator[Played]:
-    """The first `episodes` of the split, as many at a time as there are environments."""
-    for first in range(0, episodes, len(envs)):
-        # The last batch may have fewer episodes; a player's batch must not, so the others stand still.
-        numbers = [min(first + i, episodes - 1) for i in range(len(envs))]
-        obs = [env.reset(options={"episode": number})[0] for env, number in zip(envs, numbers, strict=True)]
-        playing = first + np.arange(len(envs)) < episodes
-        asked, starts = np.flatnonzero(playing).tolist(), np.ones(len(envs), dtype=np.bool_)
-        while playing.any():
-            actions = player.act(tree_map(lambda *leaves: np.stack(leaves), *obs), starts)
-            starts = np.zeros(len(envs), dtype=np.bool_)
-            for i in np.flatnonzero(playing).tolist():
-                obs[i], _, terminated, truncated, _ = envs[i].step(int(actions[i]))
-                playing[i] = not (terminated or truncated)
-        yield from (Played.by(envs[i], keep=first + i < pictures) for i in asked)
 
 
 def describe(agent: Agent, played: Sequence[Played], frames: int) -> dict[str, Any]:
@@ -223,8 +160,11 @@ def cover(
     for name, value in (("episodes", episodes), ("max-steps", max_steps)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1; got {value}")
-    if seed < 0:
-        raise ValueError(f"--seed must be 0 or more; got {seed}")
+    for name, value in (("seed", seed), ("pictures", pictures)):
+        if value < 0:
+            raise ValueError(f"--{name} must be 0 or more; got {value}")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder; {out} is a file")
     agents = with_random_agents(read_runs(paths))
     world = {"split": split, "max_steps": max_steps}
     results, sights = [], {}
@@ -249,7 +189,7 @@ def cover(
     write(report, out)
     draw_bars(report, out / "coverage.png")
     draw_trajectories(sights, out / "trajectories.png")
-    print(f"written to {out}: coverage.json, coverage.png, trajectories.png")
+    print(f"written to {out}: coverage.json, coverage.png{', trajectories.png' if pictures else ''}")
     return report
 
 
@@ -263,7 +203,9 @@ def write(report: Mapping[str, Any], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m experiments.coverage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", nargs="+", required=True, metavar="DIR", help="folders of runs")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--split", default="val", help="whose homes: train, val or test")

@@ -13,8 +13,9 @@ from tiny_runs import tiny
 from e3b_gym.bonuses import METHODS
 from e3b_gym.envs import make
 from e3b_gym.presets import get_preset
-from experiments.coverage import RANDOM_AGENTS, RandomAgent, cover, main, play, read_runs
+from experiments.coverage import cover, main, read_runs
 from experiments.coverage_pictures import Sight, draw_trajectories
+from experiments.coverage_play import RANDOM_AGENTS, RandomAgent, play, spread
 from experiments.intervals import bootstrap
 from experiments.settings import AGENTS, load_presets, resolve
 from experiments.train import main as train
@@ -118,7 +119,7 @@ class Script:
 def test_an_episode_that_stops_early_ends_there_and_the_others_go_on():
     envs = [make(HOMES, size=32, split="val", max_steps=6, coverage=True) for _ in range(2)]
     stop, left = 0, 2
-    played = list(play(envs, Script([left, stop], [left]), episodes=3, pictures=1))
+    played = list(play(envs, Script([left, stop], [left]), episodes=[0, 1, 2], pictures=1))
     assert [episode.length for episode in played] == [2, 6, 2]
     assert [episode.home.split("-")[-1] for episode in played] == ["0800", "0801", "0802"]  # different homes
     assert [episode.sight is not None for episode in played] == [True, False, False]
@@ -126,6 +127,12 @@ def test_an_episode_that_stops_early_ends_there_and_the_others_go_on():
     sight = played[0].sight
     assert sight.path.shape == (3, 2)
     assert np.count_nonzero(sight.areas == 2) / np.count_nonzero(sight.areas) == pytest.approx(sight.coverage)
+
+
+def test_episodes_are_spread_over_homes_however_the_split_is_ordered():
+    assert spread(["a", "a", "a", "b", "b", "c"], 6) == [0, 3, 5, 1, 4, 2]
+    assert spread(["a", "a", "a", "b", "b", "c"], 4) == [0, 3, 5, 1]
+    assert spread(make(HOMES, size=32, split="val").scenes, 150) == list(range(150))  # generated homes take turns
 
 
 def test_the_report_has_every_agent_in_the_same_homes_with_its_interval(report, runs):
@@ -151,8 +158,9 @@ def test_the_report_comes_with_pictures(report):
         assert (report / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_measurement_can_be_repeated_and_the_seed_draws_other_actions(runs, tmp_path):
+def test_a_measurement_can_be_repeated_and_the_seed_draws_other_actions(runs, tmp_path, capsys):
     def shares(seed):
+        capsys.readouterr()
         found = cover([str(runs["impala"])], 2, "val", seed, tmp_path, max_steps=15, pictures=0)
         return [agent["played"] for agent in found["agents"]]
 
@@ -160,6 +168,7 @@ def test_a_measurement_can_be_repeated_and_the_seed_draws_other_actions(runs, tm
     assert first == again
     assert first != other
     assert not (tmp_path / "trajectories.png").exists()
+    assert "trajectories.png" not in capsys.readouterr().out
 
 
 def test_runs_of_one_method_are_told_apart(runs, tmp_path):
@@ -187,12 +196,21 @@ def test_runs_of_one_method_are_told_apart(runs, tmp_path):
         (["--episodes", "100000"], "val has 500 episodes"),
         (["--max-steps", "0"], "--max-steps must be at least 1"),
         (["--seed", "-1"], "--seed must be 0 or more"),
+        (["--pictures", "-1"], "--pictures must be 0 or more"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(words, reason, runs, tmp_path, capsys):
     assert main(["--runs", str(runs["impala"]), "--out", str(tmp_path), *words]) == 2
     assert reason in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
+
+
+def test_a_file_in_place_of_the_folder_is_noticed_before_anything_is_played(runs, tmp_path, capsys):
+    (tmp_path / "out").write_text("")
+    assert main(["--runs", str(runs["impala"]), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert "--out must be a folder" in said.err
+    assert not said.out
 
 
 def test_what_is_no_run_in_habitat_is_refused(runs, tmp_path, capsys):

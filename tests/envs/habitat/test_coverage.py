@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 
 from e3b_gym.envs import make
 from e3b_gym.envs.habitat.coverage import METRES_PER_PIXEL
-from e3b_gym.envs.habitat.lab import TopDownMap, TopDownMapConfig, maps
+from e3b_gym.envs.habitat.lab import TopDownMap, TopDownMapConfig, maps, reveal_fog_of_war
 
 ID = "Habitat-FloorPlan-v0"
 FORWARD, LEFT, RIGHT = 1, 2, 3
@@ -32,6 +32,22 @@ def test_coverage_grows_and_stays_a_share(env) -> None:
     assert shares[-1] == seen.seen.sum() / seen.navigable.sum()
     assert not (seen.seen & ~seen.navigable).any()
     assert len(seen.path) == 121
+
+
+@pytest.mark.parametrize("episode", [0, 3, 11])
+def test_it_is_what_looks_from_all_poses_reveal_together(env, episode: int) -> None:
+    """Against a map of its own and a look at every step, those from poses that were taken before included."""
+    _, info = env.reset(options={"episode": episode})
+    sim = env.habitat.sim
+    floor = sim.pathfinder.walkable.astype(np.uint8)  # 5 cm squares
+    fog = np.zeros_like(floor)
+    for action in (*np.random.default_rng(episode).integers(1, 4, 100), None):
+        state = sim.get_agent_state()
+        square = np.array([int(state.position[2] / METRES_PER_PIXEL), int(state.position[0] / METRES_PER_PIXEL)])
+        fog = reveal_fog_of_war(floor, fog, square, TopDownMap.get_polar_angle(state), 90, 5 / METRES_PER_PIXEL)
+        assert info["coverage"] == (fog & floor).sum() / floor.sum()
+        if action is not None:
+            *_, info = env.step(action)
 
 
 def test_a_second_look_from_the_same_place_reveals_nothing(env) -> None:

@@ -1,0 +1,92 @@
+"""How episodes in homes are played for `experiments.coverage`: which ones, by whom, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from e3b_gym.unroll import Tree, tree_map
+from experiments.coverage_pictures import Sight
+
+if TYPE_CHECKING:  # it needs habitat-lab
+    from e3b_gym.envs.habitat.environment import HabitatExploration
+
+# Forward, left, right: the paper's two agents that learn nothing.
+RANDOM_AGENTS = {"Random": (1 / 3, 1 / 3, 1 / 3), "Random, forward 0.8": (0.8, 0.1, 0.1)}
+
+
+class Acting(Protocol):
+    """Whoever chooses actions [N] for observations, tree of [N, ...]; `starts` [N] marks those that open an episode."""
+
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]: ...
+
+
+class RandomAgent:
+    """Moves at random and never stops.
+
+    Args:
+        chances: of forward, left and right.
+        actions: Discrete; its last three are forward, left and right.
+        seed: of the draws.
+    """
+
+    def __init__(self, chances: Sequence[float], actions: gym.spaces.Discrete, seed: int) -> None:
+        self._chances, self._forward = chances, int(actions.n) - len(chances)
+        self._generator = np.random.default_rng(seed)
+
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
+        return self._forward + self._generator.choice(len(self._chances), size=len(starts), p=self._chances)
+
+
+@dataclass(frozen=True)
+class Played:
+    """One episode: the home's name, the share of it that was revealed, how long it took, what there was to see."""
+
+    home: str
+    coverage: float
+    length: int
+    sight: Sight | None
+
+    @classmethod
+    def by(cls, env: HabitatExploration, keep: bool) -> Played:
+        """The episode that has just ended; `keep` what there was to see."""
+        seen = env.exploration
+        home, share = str(env.habitat.current_episode.scene_id), float(seen.get_metric())
+        areas = seen.navigable.astype(np.uint8) + seen.seen
+        sight = Sight(home, areas, np.array(seen.path, dtype=np.float64), share) if keep else None
+        return cls(home, share, len(seen.path) - 1, sight)
+
+
+def spread(scenes: Sequence[str], count: int) -> list[int]:
+    """So many episodes, by number: the first one in every home, then the second ones; `scenes` has each one's home."""
+    before: Counter[str] = Counter()
+    rounds = []
+    for number, scene in enumerate(scenes):
+        rounds.append((before[scene], number))
+        before[scene] += 1
+    return [number for _, number in sorted(rounds)[:count]]
+
+
+def play(
+    envs: Sequence[HabitatExploration], player: Acting, episodes: Sequence[int], pictures: int = 0
+) -> Iterator[Played]:
+    """The episodes with these numbers, as many at a time as there are environments."""
+    for first in range(0, len(episodes), len(envs)):
+        # The last batch may have fewer episodes; a player's batch must not, so the others stand still.
+        numbers = [episodes[min(first + i, len(episodes) - 1)] for i in range(len(envs))]
+        obs = [env.reset(options={"episode": number})[0] for env, number in zip(envs, numbers, strict=True)]
+        playing = first + np.arange(len(envs)) < len(episodes)
+        asked, starts = np.flatnonzero(playing).tolist(), np.ones(len(envs), dtype=np.bool_)
+        while playing.any():
+            actions = player.act(tree_map(lambda *leaves: np.stack(leaves), *obs), starts)
+            starts = np.zeros(len(envs), dtype=np.bool_)
+            for i in np.flatnonzero(playing).tolist():
+                obs[i], _, terminated, truncated, _ = envs[i].step(int(actions[i]))
+                playing[i] = not (terminated or truncated)
+        yield from (Played.by(envs[i], keep=first + i < pictures) for i in asked)
