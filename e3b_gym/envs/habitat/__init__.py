@@ -68,8 +68,9 @@ def _hm3d(split: str, data_path: str | None, scenes_dir: str | None) -> Any:
     data_path, scenes_dir = str(data_path or HM3D_EPISODES), str(scenes_dir or HM3D_SCENES)
     if not has_habitat_sim():
         raise SuiteNotInstalledError(
-            f"{HM3D} needs habitat-sim, which pip cannot install, and data. "
-            "1. conda install habitat-sim headless -c conda-forge -c aihabitat. "
+            f"{HM3D} needs habitat-sim, which is on no package index of pip, and data. "
+            "1. In a conda environment with Python 3.11 (the stable channel, aihabitat, has builds for 3.9 only): "
+            "conda install habitat-sim withbullet headless -c conda-forge -c aihabitat-nightly. "
             f"2. The scenes, into {scenes_dir}/hm3d: ask for access at https://aihabitat.org/datasets/hm3d, then "
             "python -m habitat_sim.utils.datasets_download --username ID --password SECRET --uids hm3d_train_v0.2 "
             "hm3d_val_v0.2 --data-path data. "
