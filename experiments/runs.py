@@ -58,7 +58,8 @@ class RunFolder:
         folder = cls(Path(path))
         if not folder.config_file.exists():
             near = folder.path if folder.path.is_dir() else folder.path.parent
-            found = sorted(str(file.parent) for file in near.rglob("config.yaml"))[-3:] if near.is_dir() else []
+            depths = ("*", "*/*", "*/*/*")  # no deeper: the folder may be anybody's
+            found = sorted(str(file.parent) for depth in depths for file in near.glob(f"{depth}/config.yaml"))[-3:]
             hint = f"; there is {', '.join(found)}" if found else ""
             raise ValueError(f"{path} is not the folder of a run (it has no config.yaml){hint}")
         return folder

@@ -13,6 +13,7 @@ env.<name>= any option of the environment: env.max_steps=100
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -182,7 +183,10 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee) -> int:
         print(f"saved at frame {trainee.frames:,}; to go on: {again}")
         return 128 + stop.signal
     print(f"done: {trainee.frames:,} frames in {duration(time.monotonic() - start)}")
-    print(f"next: {folder.command('evaluate')}\n      {folder.command('watch')}")
+    measure = folder.command("evaluate")
+    if settings.config.env.startswith("Habitat-"):  # reward-free
+        measure = f"make homes RUNS={shlex.quote(str(folder.path))}"
+    print(f"next: {measure}\n      {folder.command('watch')}")
     return 0
 
 
