@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from experiments.intervals import bootstrap
 from experiments.study import EPISODES, Point
@@ -39,17 +40,22 @@ def plot_panels(panels: Mapping[str, Mapping[str, Sequence[Sequence[Point]]]], p
 
 def _draw(axis: Any, curves: Mapping[str, Sequence[Sequence[Point]]], title: str, legend: bool = True) -> None:
     for label, runs in curves.items():
-        length = min(len(run) for run in runs)
-        steps = [point.steps / 1e6 for point in runs[0][:length]]
-        success = np.array([[point.success for point in run[:length]] for run in runs])  # [runs, points]
-        (line,) = axis.plot(steps, success.mean(axis=0), label=label)
-        axis.fill_between(steps, success.min(axis=0), success.max(axis=0), color=line.get_color(), alpha=0.15)
+        common = min(run[-1].steps for run in runs)
+        steps = np.array([point.steps for point in runs[0] if point.steps <= common])
+        success = np.array([_at(steps, run) for run in runs])  # [runs, points]
+        (line,) = axis.plot(steps / 1e6, success.mean(axis=0), label=label)
+        axis.fill_between(steps / 1e6, success.min(axis=0), success.max(axis=0), color=line.get_color(), alpha=0.15)
     axis.set(
         title=title, xlabel="environment steps (millions)", ylabel=f"success, last {EPISODES} episodes", ylim=(0, 1)
     )
     axis.grid(alpha=0.3)
     if legend:
         axis.legend(frameon=False)
+
+
+def _at(steps: NDArray[Any], run: Sequence[Point]) -> NDArray[Any]:
+    """The run's success at these steps; runs that log by the clock have points of their own."""
+    return np.interp(steps, [point.steps for point in run], [point.success for point in run])
 
 
 def _save(figure: Figure, path: Path) -> None:
