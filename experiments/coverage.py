@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from e3b_gym.envs import SuiteNotInstalledError, make
+from e3b_gym.envs import make
 from e3b_gym.envs.habitat import MAX_STEPS
+from experiments.command import MISTAKES, REFUSED
 from experiments.coverage_pictures import draw_bars, draw_trajectories
 from experiments.coverage_play import RANDOM_AGENTS, Acting, Played, RandomAgent, play, spread
 from experiments.intervals import bootstrap
@@ -218,9 +219,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limits = {"max_steps": given.max_steps, "which": given.checkpoint, "pictures": given.pictures}
     try:
         cover(given.runs, given.episodes, given.split, given.seed, given.out, **limits)
-    except (ValueError, SuiteNotInstalledError, FileNotFoundError) as error:
+    except MISTAKES as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return REFUSED
     return 0
 
 

@@ -42,7 +42,7 @@ def _draw(axis: Any, curves: Mapping[str, Sequence[Sequence[Point]]], title: str
     for label, runs in curves.items():
         common = min(run[-1].steps for run in runs)
         steps = np.array([point.steps for point in runs[0] if point.steps <= common])
-        success = np.array([_at(steps, run) for run in runs])  # [runs, points]
+        success = np.array([success_at(steps, run) for run in runs])  # [runs, points]
         (line,) = axis.plot(steps / 1e6, success.mean(axis=0), label=label)
         axis.fill_between(steps / 1e6, success.min(axis=0), success.max(axis=0), color=line.get_color(), alpha=0.15)
     axis.set(
@@ -53,7 +53,7 @@ def _draw(axis: Any, curves: Mapping[str, Sequence[Sequence[Point]]], title: str
         axis.legend(frameon=False)
 
 
-def _at(steps: NDArray[Any], run: Sequence[Point]) -> NDArray[Any]:
+def success_at(steps: NDArray[Any], run: Sequence[Point]) -> NDArray[Any]:
     """The run's success at these steps; runs that log by the clock have points of their own."""
     return np.interp(steps, [point.steps for point in run], [point.success for point in run])
 

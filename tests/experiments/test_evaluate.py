@@ -152,3 +152,14 @@ def test_a_folder_that_is_no_run_is_answered_with_those_near_it(trained, capsys)
     assert str(trained) in capsys.readouterr().err
     assert main(["EPISODES=3"]) == 2
     assert "which run?" in capsys.readouterr().err
+
+
+def test_a_wrong_folder_is_told_the_runs_nearby_but_not_those_far_below(tmp_path):
+    near, far = tmp_path / "env" / "run", tmp_path / "a" / "b" / "c" / "d" / "run"
+    for folder in (near, far):
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").touch()
+    with pytest.raises(ValueError, match="not the folder of a run") as error:
+        RunFolder.existing(str(tmp_path))
+    assert str(near) in str(error.value)
+    assert str(far) not in str(error.value)

@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from experiments.intervals import bootstrap
-from experiments.plots import markdown_table, steps_to
+from experiments.plots import markdown_table, steps_to, success_at
 from experiments.rooms import PPO_SETTINGS, WORLDS, make_run, sparkline
 from experiments.study import Point, Run, run_all, train_run
 from experiments.table import Study
@@ -105,6 +106,11 @@ def test_intervals_cover_and_arrivals_are_found():
     assert 0.0 <= low < 0.5 < high <= 1.0
     assert steps_to(curve(0.1, 0.85, 0.2)) == 2000
     assert steps_to(curve(0.1, 0.2)) is None
+
+
+def test_runs_that_logged_at_other_steps_are_compared_at_the_same_ones():
+    run = [Point(100, 1.0, 0.0, 5.0), Point(300, 2.0, 0.8, 5.0)]
+    assert success_at(np.array([100, 200, 300]), run) == pytest.approx([0.0, 0.4, 0.8])
 
 
 def test_the_sparkline_has_one_cell_per_share_of_the_budget():

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import threading
 
 import numpy as np
 import pytest
@@ -163,9 +164,11 @@ def test_further_passes_train_the_policy_alone_on_the_rewards_of_the_first():
 @pytest.mark.parametrize("method", ["e3b", "e3b-policy", "agac"])
 def test_two_threads_learn_what_one_does(method):
     """Encoder and policy side by side, two updates of two batches: the same bytes."""
-    states = []
+    states, embedded_in = [], []
     for threads in (1, 2):
         engine, learner = started(small(method=method, batch=2, threads=threads))
+        embed = learner.bonus.embed
+        learner.bonus.embed = lambda *a, e=embed: (embedded_in.append(threading.current_thread().name), e(*a))[1]
         for _ in range(2):
             with engine.rollout() as rollout:
                 learner.learn(rollout)
@@ -173,6 +176,7 @@ def test_two_threads_learn_what_one_does(method):
         engine.close()
         states.append(learner.state_dict())
     assert equal_states(*states)
+    assert embedded_in == ["MainThread"] * 4 + ["encoder_0"] * 4
 
 
 def test_gradients_are_clipped_to_the_length_asked_for():
