@@ -333,8 +333,9 @@ def test_a_policy_must_be_published_first() -> None:
 
 
 def _learn_on_and_on(end: str, folder: Path, news: Any) -> None:
-    """A run in a session of its own, as a terminal would start it."""
+    """A run in a session of its own, as a terminal would start it: it hears Ctrl-C even if these tests do not."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
     for name, stream in (("out", 1), ("errors", 2)):
         os.dup2(os.open(folder / name, os.O_CREAT | os.O_WRONLY), stream)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
