@@ -99,9 +99,11 @@ class Study:
         order = {(w, m): i for i, (w, m) in enumerate((w, m) for w in self.worlds for m in self.methods)}
         panels: dict[str, dict[str, list[list[Point]]]] = {}
         for record in sorted(records, key=lambda record: order[record["world"], record["run"]["method"]]):
+            world, run = record["world"], record["run"]
+            steps = min(run["steps"], self.worlds[world].steps)
             curve = [Point(**dict(zip(record["columns"], values, strict=True))) for values in record["curve"]]
-            title = f"{record['world']}: {World(record['run']['env'], record['run']['steps'])}"
-            panels.setdefault(title, {}).setdefault(LABELS[record["run"]["method"]], []).append(curve)
+            title = f"{world}: {World(run['env'], steps)}"
+            panels.setdefault(title, {}).setdefault(LABELS[run["method"]], []).append(_within(curve, steps))
         plot_panels(panels, out / "curves.png")
         (out / "README.md").write_text(self._text(records, markdown_table(panels)))
 
@@ -117,6 +119,11 @@ class Study:
             f"Made by `python -m experiments.{self.name} table` at commit {commits} ({source['machine']}; Python "
             f"{source['python']}, {packages}). Every run's settings, seed and curve are in `runs/`.\n"
         )
+
+
+def _within(curve: list[Point], steps: int) -> list[Point]:
+    """The curve until its first point at or beyond `steps`: a run that went on longer counts as if it had not."""
+    return [point for before, point in zip([None, *curve], curve, strict=False) if not before or before.steps < steps]
 
 
 def _file(out: Path, world: str, method: str, seed: int) -> Path:

@@ -15,9 +15,10 @@ import pytest
 
 from experiments.intervals import bootstrap
 from experiments.plots import markdown_table, steps_to, success_at
+from experiments.provenance import provenance
 from experiments.rooms import PPO_SETTINGS, WORLDS, make_run, sparkline
 from experiments.study import Point, Run, run_all, train_run
-from experiments.table import Study
+from experiments.table import COLUMNS, Study, World
 
 TINY = {**PPO_SETTINGS, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
 
@@ -63,6 +64,20 @@ def test_a_table_trains_what_is_missing_and_reports_from_the_files(tmp_path, cap
     (tmp_path / "runs" / "clock-none-seed0.json").unlink()
     study.train(arguments)
     assert "3 of 4 runs are in" in capsys.readouterr().out
+
+
+def test_a_run_that_went_on_beyond_the_budget_counts_up_to_it(tmp_path):
+    world = World("Rooms-K3-v0", 200)
+    study = Study("rooms", {"small": world}, ("none",), seeds=1, make_run=lambda m, w, s: tiny(m, w.options, s))
+    run = {"env": world.env, "method": "none", "steps": 500}
+    record = {"provenance": provenance(), "world": "small", "run": run, "columns": COLUMNS}
+    record["curve"] = [[128, 1.0, 0.25, 9.0], [256, 2.0, 0.5, 9.0], [384, 3.0, 0.75, 9.0]]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "small-none-seed0.json").write_text(json.dumps(record))
+    study.report(tmp_path)
+    table = (tmp_path / "README.md").read_text()
+    assert "small: Rooms-K3-v0, 0.0002M steps" in table
+    assert "| no bonus | 0.50 " in table
 
 
 def test_a_killed_study_leaves_no_process_behind(tmp_path):
