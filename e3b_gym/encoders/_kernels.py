@@ -11,19 +11,13 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from e3b_gym.compiling import cached_njit
 
 LANES = 8  # columns that `add_to_narrow_rows` holds in registers
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-
-
-def _compiled(function):
-    """njit with an on-disk cache where one can be written (a read-only install works too, compiling anew)."""
-    try:
-        return njit(cache=True, error_model="numpy", nogil=True)(function)
-    except RuntimeError:
-        return njit(error_model="numpy", nogil=True)(function)
+_compiled = cached_njit(error_model="numpy", nogil=True)
 
 
 @functools.cache

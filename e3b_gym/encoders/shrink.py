@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 try:
-    from numba import njit
-except ImportError:
-    njit = None  # type: ignore[assignment]
+    from e3b_gym.compiling import cached_njit
+except ImportError:  # no numba
+    cached_njit = None  # type: ignore[assignment]
 
 
 def shrink(rgb: Tensor, depth: Tensor, factor: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -32,7 +32,7 @@ def shrink(rgb: Tensor, depth: Tensor, factor: int, dtype: torch.dtype = torch.f
     """
     rows, height, width, _ = rgb.shape
     here = rgb.device.type == depth.device.type == "cpu"
-    if njit is not None and here and rgb.dtype == torch.uint8 and depth.dtype == dtype == torch.float32:
+    if cached_njit is not None and here and rgb.dtype == torch.uint8 and depth.dtype == dtype == torch.float32:
         small = torch.empty(rows, height // factor, width // factor, 4)
         lines = rgb.reshape(rows, height, 3 * width).numpy(), depth.detach().reshape(rows, height, width).numpy()
         _mean_of_squares(*lines, small.numpy(), factor)
@@ -67,8 +67,5 @@ def _mean_of_squares(rgb: Any, depth: Any, small: Any, factor: int) -> None:
                 small[row, i, j, 3] = far * share
 
 
-if njit is not None:
-    try:
-        _mean_of_squares = njit(cache=True, error_model="numpy", nogil=True, fastmath=True)(_mean_of_squares)
-    except RuntimeError:  # nowhere to keep the compiled code
-        _mean_of_squares = njit(error_model="numpy", nogil=True, fastmath=True)(_mean_of_squares)
+if cached_njit is not None:
+    _mean_of_squares = cached_njit(error_model="numpy", nogil=True, fastmath=True)(_mean_of_squares)

@@ -14,8 +14,9 @@ Arrays:
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from e3b_gym.compiling import cached_njit
 
 VOID, FLOOR, WALL, CLOSED_DOOR, OPEN_DOOR, GOAL = range(6)
 TILES = 6
@@ -34,27 +35,27 @@ _ONE, _S27, _S30, _S31, _S32 = (np.uint64(n) for n in (1, 27, 30, 31, 32))
 Array = NDArray[Any]
 
 
-@njit(cache=True)
+@cached_njit()
 def _mix(z: Any) -> Any:
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
 
 
-@njit(cache=True)
+@cached_njit()
 def _draw(streams: Array, i: int, stream: int) -> Any:
     """The next 64 random bits of one stream of world i."""
     streams[i, stream] += _GAMMA
     return _mix(streams[i, stream])
 
 
-@njit(cache=True)
+@cached_njit()
 def _below(streams: Array, i: int, n: int) -> Any:
     """A uniform integer in [0, n) from the layout stream (multiply and shift: a bias under n / 2^32)."""
     return np.int64(((_draw(streams, i, LAYOUT_STREAM) >> _S32) * np.uint64(n)) >> _S32)
 
 
-@njit(cache=True)
+@cached_njit()
 def seed_streams(seeds: Array, streams: Array) -> None:
     """Starts both streams of each world from its seed, mixed so that neighbouring seeds start far apart."""
     for i in range(len(seeds)):
@@ -62,7 +63,7 @@ def seed_streams(seeds: Array, streams: Array) -> None:
         streams[i, NOISE_STREAM] = _mix(seeds[i] ^ _NOISE_SALT)
 
 
-@njit(cache=True)
+@cached_njit()
 def _step_towards(direction: int) -> tuple[int, int]:
     """(dx, dy) of up, right, down, left."""
     if direction == UP:
@@ -74,7 +75,7 @@ def _step_towards(direction: int) -> tuple[int, int]:
     return -1, 0
 
 
-@njit(cache=True)
+@cached_njit()
 def _is_free(path: Array, length: int, x: int, y: int) -> bool:
     """Whether the coarse cell (x, y) is on the grid (len(path) cells wide) and off the path so far."""
     if x < 0 or y < 0 or x >= len(path) or y >= len(path):
@@ -85,7 +86,7 @@ def _is_free(path: Array, length: int, x: int, y: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@cached_njit()
 def _grow_path(streams: Array, i: int, path: Array) -> bool:
     """One try at a self-avoiding walk of len(path) coarse cells; False where it ran into a dead end."""
     path[0, 0] = _below(streams, i, len(path))
@@ -106,7 +107,7 @@ def _grow_path(streams: Array, i: int, path: Array) -> bool:
     return True
 
 
-@njit(cache=True)
+@cached_njit()
 def _build_rooms(grid: Array, path: Array) -> None:
     grid[:] = VOID
     for k in range(len(path)):
@@ -117,7 +118,7 @@ def _build_rooms(grid: Array, path: Array) -> None:
                 grid[top + dy, left + dx] = WALL if on_border else FLOOR
 
 
-@njit(cache=True)
+@cached_njit()
 def _hang_doors(streams: Array, i: int, grid: Array, path: Array) -> None:
     """A closed door between consecutive rooms, in one of the three cells of the wall they share."""
     for k in range(1, len(path)):
@@ -128,7 +129,7 @@ def _hang_doors(streams: Array, i: int, grid: Array, path: Array) -> None:
         grid[y, x] = CLOSED_DOOR
 
 
-@njit(cache=True)
+@cached_njit()
 def begin_episodes(rows: Array, streams: Array, tiles: Array, agent: Array, elapsed: Array, path: Array) -> None:
     """A new layout, start and goal for each world in `rows` [N] bool; `path` [rooms, 2] is scratch."""
     last = len(path) - 1
@@ -147,7 +148,7 @@ def begin_episodes(rows: Array, streams: Array, tiles: Array, agent: Array, elap
         elapsed[i] = 0
 
 
-@njit(cache=True)
+@cached_njit()
 def advance(
     actions: Array,
     tiles: Array,
@@ -178,7 +179,7 @@ def advance(
         reward[i] = 1.0 if terminated[i] else 0.0
 
 
-@njit(cache=True)
+@cached_njit()
 def observe(
     rows: Array,
     streams: Array,
@@ -207,7 +208,7 @@ def observe(
             word >>= _ONE
 
 
-@njit(cache=True)
+@cached_njit()
 def flatten(rows: Array, side: int, view: Array, position: Array, clock: Array, noise: Array, flat: Array) -> None:
     """The same observation as one float32 vector: one-hot tiles, one-hot x, one-hot y, clock, noise."""
     cells = VIEW * VIEW

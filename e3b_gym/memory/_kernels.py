@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from e3b_gym.compiling import cached_njit
 
 PENDING = 16  # rows that wait on a folded matrix: fewer fold too often, more make the small matrices large
 BLOCK = 32  # rows of a young episode scored at once
@@ -21,14 +22,7 @@ STRIP = 256  # columns of M' that are stored and folded together, so that the ru
 LONG = 1.1e5  # |phi|^2 / ridge above which a float32 root is only good enough once the rows span the space
 
 _MATHS = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; NaN and inf keep their meaning
-
-
-def _compiled(function):
-    """njit with an on-disk cache where one can be written (a read-only install works too, compiling anew)."""
-    try:
-        return njit(cache=True, fastmath=_MATHS, error_model="numpy", nogil=True)(function)
-    except RuntimeError:
-        return njit(fastmath=_MATHS, error_model="numpy", nogil=True)(function)
+_compiled = cached_njit(fastmath=_MATHS, error_model="numpy", nogil=True)
 
 
 def matrix_size(dim: int) -> int:

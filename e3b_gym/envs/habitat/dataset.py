@@ -56,13 +56,13 @@ def _directory() -> Path:
     for module in (dice, plan, furniture, materials, homes, navigation):
         version = zlib.crc32(Path(str(module.__file__)).read_bytes(), version)
     version = zlib.crc32(Path(__file__).read_bytes(), version)
-    cache = os.environ.get("E3B_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    directory = Path(cache, "e3b_gym", f"floorplan-{version:08x}")
     try:
+        cache = os.environ.get("E3B_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        directory = Path(cache, "e3b_gym", f"floorplan-{version:08x}")
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
             return directory
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
         pass
     return Path(tempfile.mkdtemp(prefix="e3b-floorplan-"))
 

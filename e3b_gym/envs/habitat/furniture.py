@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from e3b_gym.compiling import cached_njit
 from e3b_gym.envs.habitat.dice import Dice
 from e3b_gym.envs.habitat.plan import Doorway, Room
 
@@ -137,7 +137,7 @@ def _is_one_part(taken: NDArray[np.bool_], room: Room, doorways: Sequence[Doorwa
     return bool(_reaches_all(taken, doors))
 
 
-@njit(cache=True)
+@cached_njit()
 def _reaches_all(taken: NDArray[np.bool_], doors: NDArray[np.int64]) -> bool:
     """Floods the floor from the first door, two cells away from everything but doors."""
     depth, width = taken.shape

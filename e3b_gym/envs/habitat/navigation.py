@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from e3b_gym.compiling import cached_njit
 from e3b_gym.envs.habitat.homes import Home, home
 from e3b_gym.envs.habitat.plan import CELL
 
@@ -142,7 +142,7 @@ class FloorPlanPathFinder:
         return math.floor(point[2] / SQUARE), math.floor(point[0] / SQUARE)
 
 
-@njit(cache=True)
+@cached_njit()
 def _at_distance(blocked: Array, radius: float) -> Array:
     """[Z, X] squares whose centres are at least `radius` away from every blocked square."""
     reach = math.ceil(radius / SQUARE + 0.5)
@@ -169,7 +169,7 @@ def _at_distance(blocked: Array, radius: float) -> Array:
     return free
 
 
-@njit(cache=True)
+@cached_njit()
 def _largest_part(free: Array) -> Array:
     """The largest set of free squares that hang together by their sides."""
     depth, width = free.shape
@@ -196,13 +196,13 @@ def _largest_part(free: Array) -> Array:
     return np.asarray((part == best) & free)
 
 
-@njit(cache=True)
+@cached_njit()
 def _is_walkable(walkable: Array, x: float, z: float) -> bool:
     j, i = math.floor(z / SQUARE), math.floor(x / SQUARE)
     return 0 <= j < walkable.shape[0] and 0 <= i < walkable.shape[1] and walkable[j, i]
 
 
-@njit(cache=True)
+@cached_njit()
 def _walk(walkable: Array, x: float, z: float, to_x: float, to_z: float, slides: bool) -> tuple[float, float]:
     """Goes in short strides; where one is blocked it goes on along x or along z alone, or stops."""
     strides = max(1, math.ceil(math.hypot(to_x - x, to_z - z) / _STRIDE))
@@ -220,7 +220,7 @@ def _walk(walkable: Array, x: float, z: float, to_x: float, to_z: float, slides:
     return x, z
 
 
-@njit(cache=True)
+@cached_njit()
 def _distances(walkable: Array, goal_j: int, goal_i: int) -> Array:
     """[Z, X] squares walked to the goal over eight neighbours (Dijkstra); infinite where there is no way."""
     depth, width = walkable.shape
@@ -245,7 +245,7 @@ def _distances(walkable: Array, goal_j: int, goal_i: int) -> Array:
     return distance
 
 
-@njit(cache=True)
+@cached_njit()
 def _sees(walkable: Array, a: Array, b: Array) -> bool:
     """Whether the straight line from a to b stays on walkable squares."""
     strides = max(1, math.ceil(math.hypot(b[0] - a[0], b[1] - a[1]) / _STRIDE))
@@ -256,7 +256,7 @@ def _sees(walkable: Array, a: Array, b: Array) -> bool:
     return True
 
 
-@njit(cache=True)
+@cached_njit()
 def _pull_tight(walkable: Array, distance: Array, x: float, z: float, to_x: float, to_z: float) -> Array:
     """[N, 2] corners of the way downhill to the goal, pulled straight wherever one corner sees a later one."""
     j, i = math.floor(z / SQUARE), math.floor(x / SQUARE)
@@ -278,7 +278,7 @@ def _pull_tight(walkable: Array, distance: Array, x: float, z: float, to_x: floa
     return points
 
 
-@njit(cache=True)
+@cached_njit()
 def _shortcuts(walkable: Array, points: Array) -> Array:
     kept = [0]
     while kept[-1] < len(points) - 1:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from e3b_gym.compiling import cached_njit
 from e3b_gym.envs.habitat.homes import FRAME, Scene
 from e3b_gym.envs.habitat.materials import BANK, LEVELS, SIDE
 from e3b_gym.envs.habitat.plan import CELL
@@ -63,7 +63,7 @@ def camera(heading: float, height: int, width: int, hfov: float) -> tuple[Array,
     return rays, slopes, float(focal)
 
 
-@njit(cache=True)
+@cached_njit()
 def _paint(
     pixel: Array, tones: Array, pattern: Array, density: float, glows: bool, u: float, v: float,
     light: int, t: float, pixel_size: float,
@@ -81,7 +81,7 @@ def _paint(
     pixel[2] = (tones[tone, 2] * light) >> 8
 
 
-@njit(cache=True)
+@cached_njit()
 def _render(
     cells: Array, floors: Array, ceilings: Array, top: Array, under: Array, side: Array, wall: Array, decor: Array,
     decor_heights: Array, decor_materials: Array, patterns: Array, tones: Array, densities: Array, glows: Array,

@@ -47,10 +47,10 @@ def _crop_loops(maps: NDArray[Any], x: NDArray[Any], y: NDArray[Any], pad: int, 
 
 def _fastest() -> CropInto:
     try:
-        from numba import njit
+        from e3b_gym.compiling import cached_njit
     except ImportError:
         return crop_with_numpy
-    compiled: CropInto = njit(cache=True)(_crop_loops)
+    compiled: CropInto = cached_njit()(_crop_loops)
     return compiled
 
 
