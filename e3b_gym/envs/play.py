@@ -83,7 +83,7 @@ def _ending(truncated: bool, success: bool | None) -> str:
 
 def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps: float, by_hand: bool = False) -> None:
     """Shows a run in the terminal; on anything but a terminal the pictures follow each other."""
-    env = _make_rendered(id, ("ansi", "rgb_array"))
+    env, names = _make_rendered(id, names, ("ansi", "rgb_array"), may_stop=by_hand)
     env.action_space.seed(seed)
     names = names or tuple(map(str, range(getattr(env.action_space, "n", 0))))
     screen = sys.stdout.isatty()
@@ -110,7 +110,7 @@ def record(id: str, names: tuple[str, ...], path: Path, *, seed: int | None, ste
         import imageio.v2 as imageio
     except ImportError as error:
         raise ImportError("films need imageio; run: pip install 'e3b-gym[report]'") from error
-    env = _make_rendered(id, ("rgb_array",))
+    env, names = _make_rendered(id, names, ("rgb_array",), may_stop=False)
     env.action_space.seed(seed)
     settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
     try:
@@ -125,14 +125,22 @@ def record(id: str, names: tuple[str, ...], path: Path, *, seed: int | None, ste
     return count
 
 
-def _make_rendered(id: str, modes: tuple[str, ...]) -> Any:
-    """The environment in the first of `modes` that it knows."""
-    probe: Any = make(id)
+def _make_rendered(
+    id: str, names: tuple[str, ...], modes: tuple[str, ...], *, may_stop: bool
+) -> tuple[Any, tuple[str, ...]]:
+    """The environment in the first of `modes` that it knows, and the names of its actions.
+
+    Without `may_stop` there is no action that ends an episode (Habitat's): random play would take it every few steps.
+    """
+    options: dict[str, Any] = {}
+    if not may_stop and "stop" in names:
+        options, names = {"allow_stop": False}, tuple(name for name in names if name != "stop")
+    probe: Any = make(id, **options)
     known = probe.metadata.get("render_modes", [])
     probe.close()
     for mode in modes:
         if mode in known:
-            return make(id, render_mode=mode)
+            return make(id, render_mode=mode, **options), names
     raise ValueError(f"{id} renders {', '.join(known) or 'nothing'}; this needs {' or '.join(modes)}")
 
 

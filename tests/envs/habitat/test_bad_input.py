@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -121,12 +120,3 @@ def test_a_file_written_anew_is_read_anew(tmp_path: Path) -> None:
     file.write_bytes(gzip.compress(json.dumps({"episodes": [episode(), episode()]}).encode()))
     os.utime(file, (1, 1))
     assert make(ID, split="val", size=4, data_path=path).num_episodes == 2
-
-
-@pytest.mark.parametrize(("name", "value"), [("E3B_CACHE", "/dev/null/cache"), ("HOME", "~")])
-def test_episodes_go_to_a_temporary_directory_where_there_is_no_cache(name, value, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for each in ("E3B_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(each, raising=False)
-    monkeypatch.setenv(name, value)  # "~" is what a user without a home gets
-    assert dataset._directory.__wrapped__().parent == tmp_path

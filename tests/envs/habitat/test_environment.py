@@ -2,8 +2,10 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 from e3b_gym.envs import SuiteNotInstalledError, make, make_vec
+from e3b_gym.envs.__main__ import main as show
 from e3b_gym.envs.habitat import dataset, environment
 from e3b_gym.envs.habitat.config import Source, make_config
 from e3b_gym.envs.habitat.homes import SPLITS
@@ -183,6 +186,23 @@ def test_an_unwritable_cache_falls_back_to_a_temporary_directory(tmp_path: Path,
     finally:
         monkeypatch.undo()
         dataset._directory.cache_clear()
+
+
+def test_a_user_without_a_home_gets_a_temporary_directory(tmp_path: Path, monkeypatch) -> None:
+    for name in ("E3B_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "~")  # so it is where nobody knows the user
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert dataset._directory.__wrapped__().parent == tmp_path
+
+
+def test_random_play_never_stops_and_names_what_it_does(tmp_path: Path, capsys) -> None:
+    assert show([ID, "--watch", "--steps", "20", "--seed", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "episode 1  step 20  action " in shown
+    assert set(re.findall(r"action (\w+)", shown)) == {"move_forward", "turn_left", "turn_right"}
+    assert show([ID, "--record", str(tmp_path / "film.gif"), "--steps", "20", "--seed", "0"]) == 0
+    assert "21 pictures" in capsys.readouterr().out  # another episode would begin with one more
 
 
 def test_render_shows_the_camera_and_the_map() -> None:
