@@ -30,29 +30,36 @@ from e3b_gym.envs import make
 from e3b_gym.envs.habitat import MAX_STEPS
 from experiments.command import MISTAKES, REFUSED
 from experiments.coverage_pictures import draw_bars, draw_trajectories
-from experiments.coverage_play import RANDOM_AGENTS, Acting, Played, RandomAgent, play, spread
+from experiments.coverage_play import Played, play, spread
 from experiments.intervals import bootstrap
 from experiments.players import CHECKPOINTS, load_player, world_options
 from experiments.provenance import provenance
+from experiments.random_agent import NOBODY, RANDOM_METHODS, RandomConfig
 from experiments.runs import RunFolder
 from experiments.settings import Settings, suite_file
 
 if TYPE_CHECKING:  # it needs habitat-lab
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
-TITLES = {"e3b": "E3B", "icm": "ICM", "rnd": "RND", "noveld-subsampled": "NovelD", "none": "no bonus"}
+TITLES = {
+    "e3b": "E3B",
+    "icm": "ICM",
+    "rnd": "RND",
+    "noveld-subsampled": "NovelD",
+    "none": "no bonus",
+    "random": "Random",
+    "random-forward": "Random, forward 0.8",
+}
 MOST_ENVS = 20
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A run, or a random agent (`folder` None), and where it plays."""
+    """A run, or a random agent that is there anyway (`folder` None), and where it plays."""
 
     title: str
-    env: str
-    options: dict[str, Any]
+    settings: Settings
     folder: RunFolder | None = None
-    settings: Settings | None = None
     commits: tuple[str, ...] = ()
 
 
@@ -69,8 +76,8 @@ def read_runs(paths: Sequence[str]) -> list[Agent]:
             (TITLES.get(config.method, config.method), settings.agent, f"seed {config.seed}", str(folder.path))
         )
         commits = tuple(str(part["commit"]) for part in parts)
-        agents.append(Agent("", config.env, world_options(config), folder, settings, commits))
-    if len(worlds := sorted({agent.env for agent in agents})) > 1:
+        agents.append(Agent("", settings, folder, commits))
+    if len(worlds := sorted({agent.settings.config.env for agent in agents})) > 1:
         raise ValueError(f"only runs in one environment can be compared; these are in {' and '.join(worlds)}")
     return [replace(agent, title=_title(name, names)) for agent, name in zip(agents, names, strict=True)]
 
@@ -84,9 +91,12 @@ def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
 
 
 def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
-    """The runs, and random agents in the first one's homes."""
-    options = {**runs[0].options, "allow_stop": False}
-    return [*runs, *(Agent(title, runs[0].env, options) for title in RANDOM_AGENTS)]
+    """The runs, and in the first one's homes the random agents that are not among them."""
+    first = runs[0].settings
+    options = {**world_options(first.config), "allow_stop": False}
+    missing = [method for method in RANDOM_METHODS if all(method != run.settings.config.method for run in runs)]
+    configs = [RandomConfig(first.config.env, options, method) for method in missing]
+    return [*runs, *(Agent(TITLES[config.method], Settings(NOBODY, first.preset, config)) for config in configs)]
 
 
 def measure(
@@ -102,21 +112,17 @@ def measure(
         which: checkpoint, "latest" or "best".
         pictures: keep what was seen in so many of the first episodes.
     """
-    options = {**agent.options, **world, "coverage": True, "coverage_ratio": "navigable"}
-    made = [make(agent.env, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
+    config = agent.settings.config
+    options = {**world_options(config), **world, "coverage": True, "coverage_ratio": "navigable"}
+    made = [make(config.env, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
     envs = cast("list[HabitatExploration]", made)
     try:
         if episodes > envs[0].num_episodes:
             raise ValueError(f"{world['split']} has {envs[0].num_episodes} episodes; got --episodes {episodes}")
         spaces = envs[0].observation_space, envs[0].action_space
-        player: Acting
-        if agent.folder is None or agent.settings is None:
-            player, frames = RandomAgent(RANDOM_AGENTS[agent.title], spaces[1], seed), 0  # type: ignore[arg-type]
-        else:
-            torch.set_num_threads(agent.settings.config.threads)
-            learned = load_player(agent.folder, agent.settings, which, spaces, seed=seed)
-            player, frames = learned, learned.frames
-        return list(play(envs, player, spread(envs[0].scenes, episodes), pictures)), frames
+        torch.set_num_threads(config.threads)
+        player = load_player(agent.folder, agent.settings, which, spaces, seed=seed)
+        return list(play(envs, player, spread(envs[0].scenes, episodes), pictures)), player.frames
     finally:
         for env in envs:
             env.close()
@@ -132,7 +138,7 @@ def describe(agent: Agent, played: Sequence[Played], frames: int) -> dict[str, A
         "mean_length": float(np.mean([episode.length for episode in played])),
         "frames": frames,
     }
-    if agent.folder is not None and agent.settings is not None:
+    if agent.folder is not None:
         config = agent.settings.config
         found |= {
             "run": str(agent.folder.path),
@@ -169,7 +175,8 @@ def cover(
     agents = with_random_agents(read_runs(paths))
     world = {"split": split, "max_steps": max_steps}
     results, sights = [], {}
-    print(f"{agents[0].env}, split {split}: {episodes} episodes of {max_steps} steps, actions drawn from the policy")
+    env = agents[0].settings.config.env
+    print(f"{env}, split {split}: {episodes} episodes of {max_steps} steps, actions drawn from the policy")
     for agent in agents:
         played, frames = measure(agent, episodes, world, seed, which, pictures)
         results.append(describe(agent, played, frames))
@@ -177,7 +184,7 @@ def cover(
         text = "  {:28} coverage {mean:.3f}   95 % interval [{low:.3f}, {high:.3f}]   {:,} frames"
         print(text.format(agent.title, frames, **results[-1]["coverage"]), flush=True)
     report = {
-        "env": agents[0].env,
+        "env": env,
         "split": split,
         "episodes": episodes,
         "max_steps": max_steps,

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,31 +16,11 @@ from experiments.coverage_pictures import Sight
 if TYPE_CHECKING:  # it needs habitat-lab
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
-# Forward, left, right: the paper's two agents that learn nothing.
-RANDOM_AGENTS = {"Random": (1 / 3, 1 / 3, 1 / 3), "Random, forward 0.8": (0.8, 0.1, 0.1)}
-
 
 class Acting(Protocol):
     """Whoever chooses actions [N] for observations, tree of [N, ...]; `starts` [N] marks those that open an episode."""
 
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]: ...
-
-
-class RandomAgent:
-    """Moves at random and never stops.
-
-    Args:
-        chances: of forward, left and right.
-        actions: Discrete; its last three are forward, left and right.
-        seed: of the draws.
-    """
-
-    def __init__(self, chances: Sequence[float], actions: gym.spaces.Discrete, seed: int) -> None:
-        self._chances, self._forward = chances, int(actions.n) - len(chances)
-        self._generator = np.random.default_rng(seed)
-
-    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
-        return self._forward + self._generator.choice(len(self._chances), size=len(starts), p=self._chances)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from agents.impala.networks import networks_for
 from e3b_gym.unroll import Tree
 from e3b_gym.wrappers.engine import BonusEngine
 from experiments.ppo_config import PPOConfig
+from experiments.random_agent import RandomConfig, RandomPlayer
 from experiments.runs import RunFolder
 from experiments.settings import Settings
 
+AnyConfig = Config | PPOConfig | RandomConfig
 CHECKPOINTS = ("latest", "best")
 # Restarts of an actor whose worlds evaluation keeps clear of; no run comes near.
 _RESTARTS = 1000
@@ -28,13 +30,13 @@ class Player(Protocol):
 
     Attributes:
         frames: that it had learned from.
-        logits: [N, A], of its last actions.
+        logits: [N, A], of its last actions; None if it has no policy.
     """
 
-    frames: int
-
     @property
-    def logits(self) -> Tensor: ...
+    def frames(self) -> int: ...
+    @property
+    def logits(self) -> Tensor | None: ...
 
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
         """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""
@@ -43,8 +45,10 @@ class Player(Protocol):
         """The learned bonus for one environment."""
 
 
-def world_options(config: Config | PPOConfig) -> dict[str, Any]:
+def world_options(config: AnyConfig) -> dict[str, Any]:
     """The options that the run's environments are made with."""
+    if isinstance(config, RandomConfig):
+        return dict(config.env_options)
     if isinstance(config, Config):
         return {**networks_for(config).env_options, **config.env_options}
     from experiments.sb3_agents import sb3_networks
@@ -53,7 +57,7 @@ def world_options(config: Config | PPOConfig) -> dict[str, Any]:
 
 
 def load_player(
-    folder: RunFolder,
+    folder: RunFolder | None,
     settings: Settings,
     which: str,
     spaces: tuple[gym.Space[Any], gym.Space[Any]],
@@ -61,9 +65,15 @@ def load_player(
     greedy: bool = False,
     seed: int = 0,
 ) -> Player:
-    """The player of a run's checkpoint, "latest" or "best"."""
+    """The player of a run's checkpoint, "latest" or "best"; a random agent has none, and needs no folder."""
     if which not in CHECKPOINTS:
         raise ValueError(f"CHECKPOINT is latest or best; got {which!r}")
+    if isinstance(settings.config, RandomConfig):
+        if greedy:
+            raise ValueError(f"GREEDY=1 takes the most probable action, but {settings.config.method} has no policy")
+        return RandomPlayer(settings.config.method, spaces, seed)
+    if folder is None:
+        raise ValueError(f"{settings.config.method} plays from a checkpoint, so it needs the folder of a run")
     if isinstance(settings.config, Config):
         from experiments.impala_agent import ImpalaPlayer, load_checkpoint
 
@@ -74,8 +84,10 @@ def load_player(
     return SB3Player(settings.agent, settings.config, folder.checkpoints, which, spaces, greedy, seed)
 
 
-def training_seeds(config: Config | PPOConfig) -> NDArray[np.int64]:
+def training_seeds(config: AnyConfig) -> NDArray[np.int64]:
     """[K, 2]: first and last seed of every range of worlds that training can have used."""
+    if isinstance(config, RandomConfig):
+        return np.empty((0, 2), dtype=np.int64)
     actors = config.actors if isinstance(config, Config) else 1
     starts = [
         np.random.SeedSequence([config.seed, actor, restart]).generate_state(1)[0]
@@ -86,7 +98,7 @@ def training_seeds(config: Config | PPOConfig) -> NDArray[np.int64]:
     return np.stack([first, first + config.num_envs - 1], axis=1)
 
 
-def fresh_seeds(config: Config | PPOConfig, count: int, seed: int) -> list[int]:
+def fresh_seeds(config: AnyConfig, count: int, seed: int) -> list[int]:
     """`count` different seeds of worlds that training never used."""
     used = training_seeds(config)
     stream = np.random.default_rng([_EVALUATION, seed])

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from experiments.provenance import provenance
+from experiments.random_agent import NOBODY, RandomConfig
 from experiments.settings import AGENTS, RunOptions, Settings, sort_options
 
 # What may change when a run goes on, because it does not change what is learned from a frame.
@@ -94,7 +95,7 @@ class RunFolder:
         """The settings, and where each part of the run comes from."""
         content = yaml.safe_load(self.config_file.read_text())
         try:
-            config = AGENTS[content["agent"]](**content["config"])
+            config = {**AGENTS, NOBODY: RandomConfig}[content["agent"]](**content["config"])
             run = RunOptions(**content["run"])
             return Settings(content["agent"], content["preset"], config, run), content["provenance"]
         except (KeyError, TypeError) as error:
@@ -103,6 +104,8 @@ class RunFolder:
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
     """The settings of a run that goes on, and what is new; anything that would make it another run is refused."""
+    if isinstance(settings.config, RandomConfig):
+        raise ValueError(f"METHOD={settings.config.method} learns nothing, so there is nothing to go on with")
     chosen, run = sort_options(settings.agent, settings.config.method, given)
     current = settings.config.as_dict() | dataclasses.asdict(settings.run)
     news: dict[str, Any] = {}

@@ -25,6 +25,7 @@ from e3b_gym.bonuses.methods import METHODS, method_options
 from e3b_gym.encoders.minihack import env_options as minihack_options
 from e3b_gym.envs.registry import suite_of
 from experiments.ppo_config import PPOConfig
+from experiments.random_agent import FORWARD, NOBODY, RANDOM_METHODS, RandomConfig
 
 AGENTS: dict[str, type[Config] | type[PPOConfig]] = {"impala": Config, "recurrent_ppo": PPOConfig, "ppo": PPOConfig}
 PRESET_FOLDER = Path(__file__).parent / "presets"
@@ -59,11 +60,14 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """All of a run: who learns, which preset it began from, the resolved config, and the run's options."""
+    """All of a run: who learns, which preset it began from, the resolved config, and the run's options.
+
+    A random agent is a run, too, so that it can be played like any other: `agent` is NOBODY, `config` a RandomConfig.
+    """
 
     agent: str
     preset: str
-    config: Config | PPOConfig
+    config: Config | PPOConfig | RandomConfig
     run: RunOptions = RunOptions()
 
 
@@ -112,8 +116,7 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     if not given.get("env"):
         raise ValueError("which environment? e.g. ENV=Rooms-K4-v0; `python -m e3b_gym.envs` lists them")
     env, method = str(given["env"]), str(given.get("method", "e3b"))
-    if method not in METHODS:
-        raise ValueError(f"unknown METHOD={method}; {closest(method, METHODS)}")
+    check_method(method, env)
     chosen, run = sort_options(agent, method, given)
     layers = [*preset_layers(preset, agent, env, method), needed_options(env, method, chosen), chosen]
     config: dict[str, Any] = {"bonus": {}, "env_options": {}}
@@ -122,14 +125,28 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
             config[name] = {**config[name], **value} if name in ("bonus", "env_options") else value
     if chosen.get("engine") == "inline" and "actors" not in chosen and "actors" in config:
         config["actors"] = 1  # a preset's actors are processes; inline has one
+    if method in RANDOM_METHODS:
+        own = {name: config[name] for name in ("env", "env_options", "method", "seed") if name in config}
+        return Settings(NOBODY, preset, RandomConfig(**own), RunOptions(**run))
     return Settings(agent, preset, AGENTS[agent](**config), RunOptions(**run))
+
+
+def check_method(method: str, env: str) -> None:
+    """Raises ValueError for a METHOD that nobody knows, or that makes no sense in the environment."""
+    if method not in METHODS and method not in RANDOM_METHODS:
+        raise ValueError(f"unknown METHOD={method}; {closest(method, [*METHODS, *RANDOM_METHODS])}")
+    if method == FORWARD and suite_file(env) != "habitat":
+        raise ValueError(
+            f"METHOD={method} walks 80 % forward and turns else, which are Habitat's actions and not those of {env}; "
+            "METHOD=random acts at random anywhere"
+        )
 
 
 def sort_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Names and values as the fields of the config and of RunOptions; an unknown name is an error."""
     config: dict[str, Any] = {}
     run: dict[str, Any] = {}
-    bonus_options = (*MIXING, *sorted(method_options(method)))
+    bonus_options = (*MIXING, *(sorted(method_options(method)) if method in METHODS else ()))
     fields, run_fields = field_types(AGENTS[agent]), field_types(RunOptions)
     for name, value in given.items():
         group, dot, option = name.partition(".")
@@ -195,9 +212,11 @@ def load_presets(name: str) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 
 
 def needed_options(env: str, method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What the environment must show so that the method can count what it counts."""
-    key = chosen.get("bonus", {}).get("key", getattr(METHODS[method], "keywords", {}).get("key"))
+    """What the environment must show so that the method can count what it counts, and must not let it do."""
     suite = suite_file(env)
+    if method in RANDOM_METHODS:  # drawn from four actions, the one that stops would come every fourth step
+        return {"env_options": {"allow_stop": False}} if suite == "habitat" else {}
+    key = chosen.get("bonus", {}).get("key", getattr(METHODS[method], "keywords", {}).get("key"))
     if key == "position" and suite == "minigrid":
         return {"env_options": {"position": True}}
     if key == "image" and suite == "minihack":

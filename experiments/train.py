@@ -3,12 +3,16 @@
 make train ENV=MiniHack-MultiRoom-N6-Lava-v0          E3B, IMPALA, the `home` preset
 make train RUN=runs/... RESUME=1                      goes on; STEPS= may be raised
 
-ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, noveld, ride, ... (docs/bonuses.md)
+ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, noveld, ride, ... (docs/bonuses.md);
+                                                                     random, random-forward
 AGENT=      impala, recurrent_ppo, ppo                      PRESET=  home, paper
 STEPS=      environment steps (10M, 500k)                   SEED=    of weights, actions and worlds
 NET=        paper, fast                                     RUN=     the run's folder, else runs/<env>/<...>
 <field>=    any field of the agent's config, option of the run, or option of the bonus: learning_rate=3e-4 beta=0.1
 env.<name>= any option of the environment: env.max_steps=100
+
+METHOD=random (any action) and METHOD=random-forward (in Habitat: 80 % forward, else a turn) learn nothing: the command
+only writes a run's folder, which `make evaluate`, `make watch` and `make homes` play like any other.
 """
 
 from __future__ import annotations
@@ -25,10 +29,13 @@ from typing import Any, Protocol
 from agents.impala.config import Config
 from agents.impala.learner import DivergedError
 from agents.impala.training import Update
+from e3b_gym.envs import make
 from experiments.command import answer
+from experiments.players import AnyConfig, world_options
 from experiments.progress import Progress, duration, short
+from experiments.random_agent import RandomConfig
 from experiments.runs import RunFolder, changed
-from experiments.settings import RunOptions, Settings, is_set, resolve, split_arguments
+from experiments.settings import RunOptions, Settings, is_set, resolve, split_arguments, suite_file
 
 WORDS = ("AGENT", "PRESET", "RUN", "RESUME")
 
@@ -47,6 +54,9 @@ class Trainee(Protocol):
     def train(self, observe: Callable[[Update], None], stop: Callable[[], bool]) -> None: ...
     def save(self, score: float | None, extra: dict[str, Any]) -> None: ...
     def close(self) -> None: ...
+
+
+Prepared = tuple[RunFolder, Settings, Trainee]
 
 
 class Stopper:
@@ -76,28 +86,39 @@ class Stopper:
 
 def make_trainee(settings: Settings, resume: Path | None = None) -> Trainee:
     """The agent of a run; raises ValueError where agent, method and environment do not fit together."""
-    try:
-        if isinstance(settings.config, Config):
+    config = settings.config
+    if isinstance(config, RandomConfig):
+        raise ValueError(f"METHOD={config.method} learns nothing")
+    with wrong_options_named(config):
+        if isinstance(config, Config):
             from experiments.impala_agent import ImpalaTrainee
 
-            return ImpalaTrainee(settings.config, settings.run, resume)
+            return ImpalaTrainee(config, settings.run, resume)
         from experiments.sb3_training import SB3Trainee
 
-        return SB3Trainee(settings.agent, settings.config, settings.run, resume)
+        return SB3Trainee(settings.agent, config, settings.run, resume)
+
+
+@contextmanager
+def wrong_options_named(config: AnyConfig) -> Iterator[None]:
+    """Options that the environment does not take are the user's mistake."""
+    try:
+        yield
     except TypeError as error:
-        if "unexpected keyword" not in str(error) or not settings.config.env_options:
+        if "unexpected keyword" not in str(error) or not config.env_options:
             raise
-        options = ", ".join(f"env.{name}" for name in settings.config.env_options)
-        raise ValueError(f"{settings.config.env} does not take all of {options}: {error}") from error
+        options = ", ".join(f"env.{name}" for name in config.env_options)
+        raise ValueError(f"{config.env} does not take all of {options}: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code: 0 done, 1 diverged, 2 refused, 128 + signal when stopped."""
-    prepared: list[tuple[RunFolder, Settings, Trainee]] = []
+    prepared: list[Prepared] = []
 
     def prepare(given: list[str]) -> int:
         words, fields = split_arguments(given, WORDS)
-        prepared.append((prepare_resumed if is_set(words, "RESUME") else prepare_new)(words, fields))
+        made = (prepare_resumed if is_set(words, "RESUME") else prepare_new)(words, fields)
+        prepared.extend([] if made is None else [made])
         return 0
 
     try:
@@ -113,22 +134,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> tuple[RunFolder, Settings, Trainee]:
-    """A new run. Its folder is made when everything else has worked."""
+def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared | None:
+    """A new run. Its folder is made when everything else has worked. None where there is nothing to learn."""
     if "env" not in fields and "RUN" in words and (Path(words["RUN"]) / "config.yaml").exists():
         raise ValueError(f"{words['RUN']} holds a run; go on with it: make train RUN={words['RUN']} RESUME=1")
     settings = resolve(words.get("AGENT", "impala"), words.get("PRESET", "home"), fields)
-    folder = RunFolder.for_new(settings, words.get("RUN"))
+    folder, config = RunFolder.for_new(settings, words.get("RUN")), settings.config
+    if isinstance(config, RandomConfig):
+        with wrong_options_named(config):
+            world: Any = make(config.env, **world_options(config))
+        world.close()
+        folder.save(settings)
+        print(f"{config.method} in {config.env} learns nothing, whatever AGENT and STEPS are: it is ready to be played")
+        print(f"run: {folder.path}\n{what_next(folder, config.env)}")
+        return None
     trainee = make_trainee(settings)
     folder.save(settings)
     trainee.save_into(folder.checkpoints)
-    config = settings.config
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
     print(f"{short(config.steps)} frames\nrun: {folder.path}   (curves: make board)", flush=True)
     return folder, settings, trainee
 
 
-def prepare_resumed(words: Mapping[str, str], fields: Mapping[str, str]) -> tuple[RunFolder, Settings, Trainee]:
+def what_next(folder: RunFolder, env: str) -> str:
+    """The commands that show what a run has come to."""
+    measure = folder.command("evaluate")
+    if suite_file(env) == "habitat":  # reward-free
+        measure = f"make homes RUNS={shlex.quote(str(folder.path))}"
+    return f"next: {measure}\n      {folder.command('watch')}"
+
+
+def prepare_resumed(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared:
     """A run that goes on, with its own settings."""
     folder = RunFolder.existing(words.get("RUN"))
     settings, parts = folder.load()
@@ -183,10 +219,7 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee) -> int:
         print(f"saved at frame {trainee.frames:,}; to go on: {again}")
         return 128 + stop.signal
     print(f"done: {trainee.frames:,} frames in {duration(time.monotonic() - start)}")
-    measure = folder.command("evaluate")
-    if settings.config.env.startswith("Habitat-"):  # reward-free
-        measure = f"make homes RUNS={shlex.quote(str(folder.path))}"
-    print(f"next: {measure}\n      {folder.command('watch')}")
+    print(what_next(folder, settings.config.env))
     return 0
 
 

@@ -95,8 +95,10 @@ class Show:
         config = self.settings.config
         torch.set_num_threads(config.threads)
         _, task = all_tasks().get(config.env, (None, None))
-        self._names: tuple[str, ...] = task.actions if task is not None else ()
         self._env: Any = _make_rendered(config.env, modes, world_options(config))
+        # An option may leave actions out (allow_stop in Habitat, buttons in VizDoom).
+        own_names = getattr(self._env.unwrapped, "action_names", None)
+        self._names: tuple[str, ...] = own_names or (task.actions if task is not None else ())
         spaces = self._env.observation_space, self._env.action_space
         self._player = load_player(folder, self.settings, which, spaces, greedy=greedy, seed=seed)
         self._engine = self._player.bonus_engine()

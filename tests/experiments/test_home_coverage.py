@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from collections import Counter
 
 import numpy as np
 import pytest
 import yaml
-from gymnasium.spaces import Discrete
 from tiny_runs import tiny
 
 from e3b_gym.bonuses import METHODS
@@ -15,10 +13,11 @@ from e3b_gym.envs import make
 from e3b_gym.presets import get_preset
 from experiments.coverage import cover, main, read_runs
 from experiments.coverage_pictures import Sight, draw_trajectories
-from experiments.coverage_play import RANDOM_AGENTS, RandomAgent, play, spread
+from experiments.coverage_play import play, spread
 from experiments.intervals import bootstrap
 from experiments.settings import AGENTS, load_presets, resolve
 from experiments.train import main as train
+from experiments.watch import main as watch
 
 HOMES = "Habitat-FloorPlan-v0"
 RUNS = {"impala": "e3b", "recurrent_ppo": "noveld-subsampled"}
@@ -27,18 +26,20 @@ WORLD = ("env.size=32", "env.max_steps=12")
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """A tiny run of E3B with IMPALA and one of NovelD with recurrent PPO."""
+    """A tiny run of E3B with IMPALA, one of NovelD with recurrent PPO, and a random one."""
     folder = tmp_path_factory.mktemp("homes")
     paths = {}
     for agent, method in RUNS.items():
         paths[agent] = folder / agent
         assert train(tiny(folder / agent, HOMES, agent, f"METHOD={method}", *WORLD)) == 0
+    paths["random"] = folder / "random"
+    assert train([f"ENV={HOMES}", "METHOD=random", f"RUN={paths['random']}", *WORLD]) == 0
     return paths
 
 
 @pytest.fixture(scope="session")
 def report(runs, tmp_path_factory):
-    """What coverage writes about both runs."""
+    """What coverage writes about the runs."""
     out = tmp_path_factory.mktemp("report")
     arguments = ["--runs", *map(str, runs.values()), "--episodes", "3", "--max-steps", "20", "--out", str(out)]
     assert main(arguments) == 0
@@ -93,16 +94,33 @@ def test_every_preset_is_reward_free_for_every_agent_and_method():
                 assert resolve(agent, preset, {"env": HOMES, "method": method}).config.bonus["extrinsic"] == 0
 
 
-def test_random_agents_move_as_often_as_they_should_and_never_stop():
-    drawn = {}
-    for title, chances in RANDOM_AGENTS.items():
-        agent = RandomAgent(chances, Discrete(4), 0)
-        counts = Counter(np.concatenate([agent.act(None, np.zeros(50, bool)) for _ in range(200)]).tolist())
-        drawn[title] = [counts[action] / 10_000 for action in range(4)]
-        without_stop = RandomAgent(chances, Discrete(3), 0).act(None, np.zeros(50, bool))
-        assert set(without_stop) == {0, 1, 2}
-    np.testing.assert_allclose(drawn["Random"], [0, 1 / 3, 1 / 3, 1 / 3], atol=0.02)
-    np.testing.assert_allclose(drawn["Random, forward 0.8"], [0, 0.8, 0.1, 0.1], atol=0.02)
+@pytest.mark.parametrize("preset", ["home", "paper"])
+@pytest.mark.parametrize("method", ["random", "random-forward"])
+def test_random_agents_are_not_offered_to_stop_unless_asked_for(method, preset):
+    given = {"env": HOMES, "method": method}
+    assert resolve("recurrent_ppo", preset, given).config.env_options["allow_stop"] is False
+    assert resolve("recurrent_ppo", preset, {**given, "env.allow_stop": "true"}).config.env_options["allow_stop"]
+
+
+def test_a_random_agent_is_the_same_as_a_run_and_beside_one(runs, tmp_path, capsys):
+    forward = tmp_path / "forward"
+    assert train([f"ENV={HOMES}", "METHOD=random-forward", f"RUN={forward}", "env.size=16"]) == 0
+    assert f"next: make homes RUNS={forward}" in capsys.readouterr().out
+    beside, both = (
+        cover([str(path) for path in paths], 2, "val", 0, tmp_path / "out", max_steps=15, pictures=0)["agents"]
+        for paths in ([runs["impala"]], [runs["random"], forward])
+    )
+    assert [agent["agent"] for agent in beside] == ["E3B", "Random", "Random, forward 0.8"]
+    assert [agent["agent"] for agent in both] == ["Random", "Random, forward 0.8"]  # once, although always there
+    assert [agent["played"] for agent in both] == [agent["played"] for agent in beside[1:]]
+    assert [agent["method"] for agent in both] == ["random", "random-forward"]
+
+
+def test_a_run_is_watched_with_the_actions_that_it_has(runs, capsys):
+    assert watch([f"RUN={runs['random']}", "EPISODES=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "move_forwa" in shown  # the column is ten characters wide
+    assert "stop" not in shown
 
 
 class Script:
@@ -137,7 +155,7 @@ def test_episodes_are_spread_over_homes_however_the_split_is_ordered():
 
 def test_the_report_has_every_agent_in_the_same_homes_with_its_interval(report, runs):
     found = json.loads((report / "coverage.json").read_text())
-    assert [agent["agent"] for agent in found["agents"]] == ["E3B", "NovelD", *RANDOM_AGENTS]
+    assert [agent["agent"] for agent in found["agents"]] == ["E3B", "NovelD", "Random", "Random, forward 0.8"]
     homes = [[home for home, _, _ in agent["played"]] for agent in found["agents"]]
     assert len(set(homes[0])) == 3
     assert all(others == homes[0] for others in homes)
@@ -150,7 +168,8 @@ def test_the_report_has_every_agent_in_the_same_homes_with_its_interval(report, 
         saved = yaml.safe_load((path / "config.yaml").read_text())
         assert agent["config"] == saved["config"]
         assert agent["commits"] == [part["commit"] for part in saved["provenance"]]
-        assert (agent["run"], agent["frames"], agent["seed"]) == (str(path), 64, 0)
+        frames = 0 if agent["method"] == "random" else 64
+        assert (agent["run"], agent["frames"], agent["seed"]) == (str(path), frames, 0)
 
 
 def test_the_report_comes_with_pictures(report):

@@ -1,0 +1,129 @@
+"""METHOD=random and METHOD=random-forward: runs that learn nothing and are played like any other."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import yaml
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from experiments.evaluate import main as evaluate
+from experiments.random_agent import RANDOM_METHODS, RandomPlayer
+from experiments.train import main as train
+from experiments.watch import main as watch
+
+LOOK = Box(0, 1, (2,))
+EVERYBODY = np.zeros(50, bool)
+
+
+def shares(method, actions):
+    """How often each action came in 10,000 draws."""
+    player = RandomPlayer(method, (LOOK, actions), 0)
+    counts = Counter(np.concatenate([player.act(None, EVERYBODY) for _ in range(200)]).tolist())
+    return [counts[action] / 10_000 for action in range(int(actions.start + actions.n))]
+
+
+@pytest.mark.parametrize(
+    ("method", "actions", "expected"),
+    [
+        ("random", Discrete(4), [0.25] * 4),
+        ("random", Discrete(3), [1 / 3] * 3),
+        ("random", Discrete(2, start=1), [0, 0.5, 0.5]),
+        ("random-forward", Discrete(3), [0.8, 0.1, 0.1]),
+        ("random-forward", Discrete(4), [0, 0.8, 0.1, 0.1]),  # without stop, which is the first
+    ],
+)
+def test_actions_come_as_often_as_they_should(method, actions, expected):
+    np.testing.assert_allclose(shares(method, actions), expected, atol=0.02)
+
+
+@pytest.mark.parametrize("actions", [Box(-2.0, 1.0, (3,)), MultiDiscrete([2, 5]), Discrete(7)])
+def test_the_seed_fixes_the_draws_and_the_environments_own_generator_is_left_alone(actions):
+    def drawn(seed):
+        return RandomPlayer("random", (LOOK, actions), seed).act(None, EVERYBODY)
+
+    actions.seed(3)
+    ahead = [actions.sample() for _ in range(5)]
+    actions.seed(3)
+    first = drawn(0)
+    assert all(action in actions for action in first)
+    assert len({str(action) for action in first}) > 1
+    np.testing.assert_array_equal(first, drawn(0))
+    assert (first != drawn(1)).any()
+    np.testing.assert_array_equal([actions.sample() for _ in range(5)], ahead)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ("Rooms-K3-v0", ["env.max_steps=5"]),
+        ("MiniGrid-MultiRoom-N2-S4-v0", ["env.max_steps=5", "AGENT=ppo"]),
+        ("MiniHack-LavaCross-Restricted-v0", ["env.max_steps=5", "PRESET=paper"]),
+        ("VizdoomMyWayHomeSparse-v0", ["env.max_steps=5"]),
+        ("Pendulum-v1", ["STEPS=1M"]),
+    ],
+)
+def test_it_is_a_run_in_every_suite(env, words, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train([f"ENV={env}", "METHOD=random", "SEED=4", f"RUN={run}", *words]) == 0
+    told = capsys.readouterr().out
+    assert "learns nothing" in told
+    assert f"next: make evaluate RUN={run}" in told
+    saved = yaml.safe_load((run / "config.yaml").read_text())
+    assert (saved["config"]["method"], saved["config"]["seed"]) == ("random", 4)
+    assert saved["provenance"][0]["commit"]
+    assert evaluate([f"RUN={run}", "EPISODES=3"]) == 0
+    assert f"{env}: random with no-learner after 0 frames" in capsys.readouterr().out
+    found = json.loads((run / "evaluation-latest-seed0.json").read_text())
+    assert (found["episodes"], found["frames"]) == (3, 0)
+
+
+@pytest.fixture
+def rooms(tmp_path, capsys):
+    run = tmp_path / "rooms"
+    assert train(["ENV=Rooms-K3-v0", "METHOD=random", f"RUN={run}", "env.max_steps=5"]) == 0
+    capsys.readouterr()
+    return run
+
+
+def test_it_can_be_watched_and_gets_no_bonus(rooms, capsys):
+    assert watch([f"RUN={rooms}", "EPISODES=2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("time limit") == 2
+    assert "█" not in out
+
+
+def test_there_is_nothing_to_go_on_with_and_nothing_most_probable(rooms, capsys):
+    before = (rooms / "config.yaml").read_bytes()
+    assert train([f"RUN={rooms}", "RESUME=1", "STEPS=1M"]) == 2
+    assert "METHOD=random learns nothing, so there is nothing to go on with" in capsys.readouterr().err
+    assert evaluate([f"RUN={rooms}", "GREEDY=1"]) == 2
+    assert "random has no policy" in capsys.readouterr().err
+    assert train(["ENV=Rooms-K3-v0", "METHOD=random", f"RUN={rooms}"]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert (rooms / "config.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["METHOD=random-forward"], "which are Habitat's actions and not those of Rooms-K3-v0"),
+        (["METHOD=forward"], "did you mean random-forward?"),
+        (["METHOD=xyz"], "random, random-forward, ride"),
+        (["METHOD=random", "env.colour=red"], "has no option colour"),
+        (["METHOD=random", "ridge=0.1"], "impala with random has no option 'ridge'"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line_and_nothing_is_written(words, reason, tmp_path, capsys):
+    assert train(["ENV=Rooms-K3-v0", f"RUN={tmp_path / 'run'}", *words]) == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_help_names_them(capsys):
+    assert train([]) == 0
+    told = capsys.readouterr().out
+    assert all(method in told for method in RANDOM_METHODS)
