@@ -12,7 +12,7 @@ from e3b_gym.bonuses import METHODS
 from e3b_gym.envs import make
 from e3b_gym.presets import get_preset
 from experiments.coverage import cover, main, read_runs
-from experiments.coverage_pictures import Sight, draw_trajectories
+from experiments.coverage_pictures import Sight, bar_kinds, draw_trajectories
 from experiments.coverage_play import play, spread
 from experiments.intervals import bootstrap
 from experiments.settings import AGENTS, load_presets, resolve
@@ -175,6 +175,13 @@ def test_the_report_has_every_agent_in_the_same_homes_with_its_interval(report, 
 def test_the_report_comes_with_pictures(report):
     for name in ("coverage.png", "trajectories.png"):
         assert (report / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_random_run_is_not_counted_as_trained(report):
+    agents = json.loads((report / "coverage.json").read_text())["agents"]
+    assert "run" in agents[2]
+    assert [kind.get_label() for kind in bar_kinds(agents)] == ["trained without reward, 64 frames", "random actions"]
+    assert [kind.get_label() for kind in bar_kinds(agents[2:])] == ["random actions"]
 
 
 def test_a_measurement_can_be_repeated_and_the_seed_draws_other_actions(runs, tmp_path, capsys):
