@@ -74,7 +74,7 @@ def networks_for(config: Config) -> Networks:
             env_options=habitat_options(variant),
         )
     return Networks(
-        trunk=lambda space: make_encoder(space, 256),
+        trunk=lambda space: make_encoder(space, 256, phi=False),
         phi=lambda space: make_encoder(space, config.dim),
         lstm=config.lstm or 256,
     )

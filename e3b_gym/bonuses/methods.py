@@ -50,18 +50,18 @@ class Spaces:
     encoder: nn.Module | Callable[[gym.Space[Any]], nn.Module] | None
     dim: int
 
-    def new_encoder(self) -> nn.Module:
-        """An encoder with weights of its own."""
+    def new_encoder(self, phi: bool = True) -> nn.Module:
+        """An encoder with weights of its own; `phi` is that of `make_encoder`."""
         if self.encoder is None:
-            return make_encoder(self.observation, self.dim)
+            return make_encoder(self.observation, self.dim, phi=phi)
         made = self.encoder if isinstance(self.encoder, nn.Module) else self.encoder(self.observation)
         return as_encoder(made, self.observation)
 
     def new_pair(self) -> tuple[nn.Module, nn.Module]:
         """Two encoders of one architecture with different random weights."""
-        one = self.new_encoder()
+        one = self.new_encoder(phi=False)
         if not isinstance(self.encoder, nn.Module):
-            return one, self.new_encoder()
+            return one, self.new_encoder(phi=False)
         other = copy.deepcopy(one)
         for module in other.modules():
             if callable(reset := getattr(module, "reset_parameters", None)):

@@ -1,10 +1,12 @@
 """An encoder phi for any Gymnasium observation space, and the check that admits your own.
 
-phi(s) = W3 relu(W2 relu(W1 [leaf features]))    (one hidden layer less behind pictures and boards)
+phi(s) = sqrt(dim) v / |v|,   v = W3 relu(W2 relu(W1 [leaf features]))    (a layer less behind pictures and boards)
 
-Every leaf of the observation tree becomes flat features, these are concatenated, and an MLP with a linear last layer maps
-them to `dim` numbers (Henaff et al. 2022 end phi in a linear layer for VizDoom, in a ReLU for MiniHack; ours is linear
-everywhere, so that embeddings can point in any direction of the ellipse).
+Every leaf of the observation tree becomes flat features, these are concatenated, and an MLP maps them to `dim` numbers.
+Henaff et al. 2022 end phi in a linear layer for VizDoom, in a ReLU for MiniHack, and the authors' later code in LayerNorm.
+Ours can point in any direction of the ellipse, and has one length: inverse dynamics would otherwise draw a few directions
+out thirtyfold, and what else the network tells apart would vanish beside them (docs/defaults.md has the measurement).
+Networks that are not phi (of a policy, of RND) end in the linear layer.
 
 | leaf | features |
 |---|---|
@@ -55,7 +57,7 @@ class Encoder(nn.Module):
 class SpaceEncoder(Encoder):
     """The default encoder of an observation space; see the table above. Build it with `make_encoder`."""
 
-    def __init__(self, observation_space: spaces.Space[Any], dim: int, hidden: int) -> None:
+    def __init__(self, observation_space: spaces.Space[Any], dim: int, hidden: int, phi: bool) -> None:
         super().__init__()
         self.dim = dim
         self.places: list[tuple[Path, tuple[int, ...]]] = []
@@ -75,7 +77,10 @@ class SpaceEncoder(Encoder):
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
-        self.trunk = nn.Sequential(*layers, nn.Linear(sizes[-1], dim))
+        layers.append(nn.Linear(sizes[-1], dim))
+        if phi:
+            layers.append(nn.RMSNorm(dim, elementwise_affine=False))
+        self.trunk = nn.Sequential(*layers)
         if seen:
             _start_wide(self)
 
@@ -118,7 +123,12 @@ class ModuleEncoder(Encoder):
 
 
 def make_encoder(
-    observation_space: spaces.Space[Any], dim: int = 256, *, hidden: int = 256, seed: int | None = None
+    observation_space: spaces.Space[Any],
+    dim: int = 256,
+    *,
+    hidden: int = 256,
+    seed: int | None = None,
+    phi: bool = True,
 ) -> Encoder:
     """Builds an encoder for any observation space made of the kinds in the table above.
 
@@ -127,6 +137,7 @@ def make_encoder(
         hidden: Units of each hidden layer behind the leaves.
         seed: With a seed the weights depend on it alone and torch's global generator is left as it was;
             without one they are drawn from the global generator, like those of any module.
+        phi: For an embedding, whose directions count; False for a network whose outputs are read by others.
 
     Raises:
         UnsupportedSpaceError: Names the part of the space that cannot be embedded.
@@ -134,7 +145,7 @@ def make_encoder(
     if dim < 1 or hidden < 1:
         raise ValueError(f"dim and hidden must be at least 1, got dim={dim} and hidden={hidden}")
     with seeded_init(seed):
-        return SpaceEncoder(observation_space, dim, hidden)
+        return SpaceEncoder(observation_space, dim, hidden, phi)
 
 
 def as_encoder(module: nn.Module, observation_space: spaces.Space[Any]) -> Encoder:

@@ -30,7 +30,7 @@ class EncoderExtractor(BaseFeaturesExtractor):
     def __init__(self, observation_space: gym.Space[Any], features_dim: int = 128) -> None:
         super().__init__(observation_space, features_dim)
         self._space = observation_space
-        self.encoder = make_encoder(observation_space, features_dim)
+        self.encoder = make_encoder(observation_space, features_dim, phi=False)
 
     def forward(self, observations: Tree) -> Tensor:
         features: Tensor = self.encoder(_as_observed(observations, self._space))

@@ -186,7 +186,7 @@ def test_the_inverse_head_learns_what_the_agent_controls(name: str) -> None:
         head = InverseHead(64, space)
     held_out = noisy_vectors(space, move, 500, seed=1)
     assert accuracy(encoder, head, held_out) < 0.65  # it cannot know yet
-    train(encoder, head, noisy_vectors(space, move, 8000, seed=0), updates=250)
+    train(encoder, head, noisy_vectors(space, move, 8000, seed=0), updates=600)
     assert accuracy(encoder, head, held_out) > bar
 
     # Trained embeddings follow the position and shrug off noise.

@@ -391,3 +391,11 @@ def test_a_users_module_becomes_an_encoder() -> None:
 def test_a_users_module_with_a_wrong_answer_is_explained(answer: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         as_encoder(Picky(answer), spaces.Box(-1, 1, (3,)))
+
+
+def test_phi_has_one_length_and_other_networks_do_not() -> None:
+    space = spaces.Box(-1, 1, (5,))
+    with torch.no_grad():
+        phi, other = (make_encoder(space, 16, seed=0, phi=phi)(torch.randn(8, 5)) for phi in (True, False))
+    torch.testing.assert_close(phi.norm(dim=1), torch.full((8,), 4.0), rtol=1e-3, atol=0)
+    assert other.norm(dim=1).std() > 0.01
