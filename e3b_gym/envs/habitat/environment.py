@@ -65,10 +65,10 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         coverage_ratio: Literal["navigable", "authors"] = "navigable",
         render_mode: str | None = None,
     ) -> None:
-        if size < 1:
-            raise ValueError(f"size must be at least 1 pixel, got {size}; the paper has 256")
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        for name, value, paper in (("size", size, "256 pixels"), ("max_steps", max_steps, f"{MAX_STEPS}")):
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}; the paper has {paper}")
+        size, max_steps = int(size), int(max_steps)
         if coverage_ratio not in RATIOS:
             raise ValueError(f"unknown coverage_ratio {coverage_ratio!r}; choose from {', '.join(RATIOS)}")
         if render_mode is not None and render_mode not in RENDER_MODES:
@@ -83,7 +83,7 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
                 "compass": spaces.Box(-np.pi, np.pi, (1,), np.float32),
             }
         )
-        self.max_steps = max_steps
+        self.max_steps, self._split = max_steps, split
         self.render_mode = render_mode
         self.config = make_config(source, split, size, max_steps, coverage_ratio if coverage else None)
         """habitat-lab's."""
@@ -124,7 +124,7 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         """Starts an episode: a random one of the split, or `options={"episode": n}`.
 
         Raises:
-            ValueError: There is no episode n, or the agent cannot stand where it should start.
+            ValueError: There is no episode n, or no home for it, or the agent cannot stand where it should start.
         """
         super().reset(seed=seed)
         index = int(self.np_random.integers(self.num_episodes))
@@ -134,7 +134,10 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
                 raise ValueError(f"there is no episode {index!r}; the split has {self.num_episodes}, counted from 0")
         self._running, self._last = False, None  # the simulator may refuse the episode, and is half-way into it then
         self.habitat.current_episode = self._dataset.episodes[index]
-        self._last = self._own(self.habitat.reset())
+        try:
+            self._last = self._own(self.habitat.reset())
+        except ValueError as error:
+            raise ValueError(f"episode {index} of {self._split!r} cannot begin: {error}") from error
         self._running = True
         return self._last, self._info()
 

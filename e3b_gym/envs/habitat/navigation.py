@@ -68,6 +68,8 @@ class FloorPlanPathFinder:
 
     def is_navigable(self, point: Point, max_y_delta: float = 0.5) -> bool:
         """Whether an agent can stand there; the height may be off by `max_y_delta`."""
+        if not np.isfinite(point).all():
+            return False
         j, i = self._square(point)
         depth, width = self.walkable.shape
         if not (0 <= j < depth and 0 <= i < width and abs(point[1]) <= max_y_delta):

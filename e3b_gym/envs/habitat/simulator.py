@@ -187,7 +187,10 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
             raise ValueError(f"rotation must be about the y axis (x, y, z, w = 0, sin, 0, cos), got {(x, y, z, w)}")
         if not self._path_finder.is_navigable(position):
             place = ", ".join(f"{each:.2f}" for each in position)
-            raise ValueError(f"an agent cannot stand at ({place}) in {scene_name(self._home.number)!r}")
+            raise ValueError(
+                f"an agent cannot stand at ({place}) in {scene_name(self._home.number)!r}; "
+                "pathfinder.snap_point finds the nearest place where it can"
+            )
         self._place(np.array(position), 2 * math.atan2(y, w))
         return True
 

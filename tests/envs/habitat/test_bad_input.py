@@ -36,7 +36,9 @@ def episode(**changes) -> dict:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 0}, "size must be at least 1 pixel, got 0"),
+        ({"size": 0}, "size must be a whole number of at least 1, got 0; the paper has 256 pixels"),
+        ({"size": "big"}, "size must be a whole number of at least 1, got 'big'"),
+        ({"max_steps": 1.5}, "max_steps must be a whole number of at least 1, got 1.5"),
         ({"split": "validation"}, "unknown split 'validation'; choose from train, val, test"),
         ({"coverage_ratio": "half"}, "unknown coverage_ratio 'half'; choose from navigable, authors"),
         ({"render_mode": "human"}, "unknown render_mode 'human'"),
@@ -66,8 +68,16 @@ def test_a_start_inside_a_wall_is_an_error(tmp_path: Path) -> None:
     path = write_episodes(tmp_path, [episode(), episode(start_position=[0.0, 0.0, 0.0])])
     env = make(ID, split="val", size=4, data_path=path)
     env.reset(options={"episode": 0})
-    with pytest.raises(ValueError, match=r"an agent cannot stand at \(0\.00, 0\.00, 0\.00\) in 'home-0800'"):
+    place = r"\(0\.00, 0\.00, 0\.00\)"
+    with pytest.raises(ValueError, match=rf"episode 1 of 'val' cannot begin: .* stand at {place} in 'home-0800'"):
         env.reset(options={"episode": 1})
+
+
+@pytest.mark.parametrize("start", [[500.0, 0.0, 500.0], [float("nan"), 0.0, 1.0]])
+def test_a_start_outside_the_home_is_an_error(start: list[float], tmp_path: Path) -> None:
+    env = make(ID, split="val", size=4, data_path=write_episodes(tmp_path, [episode(start_position=start)]))
+    with pytest.raises(ValueError, match="an agent cannot stand at"):
+        env.reset()
 
 
 @pytest.mark.parametrize("allow_stop", [True, False])
