@@ -123,8 +123,6 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     for layer in layers:
         for name, value in layer.items():
             config[name] = {**config[name], **value} if name in ("bonus", "env_options") else value
-    if chosen.get("engine") == "inline" and "actors" not in chosen and "actors" in config:
-        config["actors"] = 1  # a preset's actors are processes; inline has one
     if method in RANDOM_METHODS:
         own = {name: config[name] for name in ("env", "env_options", "method", "seed") if name in config}
         return Settings(NOBODY, preset, RandomConfig(**own), RunOptions(**run))

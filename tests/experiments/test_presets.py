@@ -192,11 +192,3 @@ def test_the_config_of_ppo_checks_itself(change, message):
 
 def test_closest_falls_back_to_the_whole_list():
     assert closest("zzz", ["a", "b"]) == "choose from a, b."
-
-
-def test_inline_leaves_the_presets_actor_processes_out():
-    given = {"env": "Habitat-FloorPlan-v0", "engine": "inline"}
-    assert resolve("impala", "home", {"env": given["env"]}).config.actors > 1
-    assert resolve("impala", "home", given).config.actors == 1
-    with pytest.raises(ValueError, match="inline engine has one actor"):
-        resolve("impala", "home", {**given, "actors": 2})
