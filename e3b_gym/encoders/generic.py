@@ -1,12 +1,12 @@
 """An encoder phi for any Gymnasium observation space, and the check that admits your own.
 
-phi(s) = sqrt(dim) v / |v|,   v = W3 relu(W2 relu(W1 [leaf features]))    (a layer less behind pictures and boards)
+phi(s) = sqrt(dim) v / |v|,   v = W2 relu(W1 [leaf features])
 
 Every leaf of the observation tree becomes flat features, these are concatenated, and an MLP maps them to `dim` numbers.
 Henaff et al. 2022 end phi in a linear layer for VizDoom, in a ReLU for MiniHack, and the authors' later code in LayerNorm.
 Ours can point in any direction of the ellipse, and has one length: inverse dynamics would otherwise draw a few directions
 out thirtyfold, and what else the network tells apart would vanish beside them (docs/defaults.md has the measurement).
-Networks that are not phi (of a policy, of RND) end in the linear layer.
+Networks that are not phi (of a policy, of RND) end in the linear layer, and have a second hidden one on vectors.
 
 | leaf | features |
 |---|---|
@@ -73,7 +73,7 @@ class SpaceEncoder(Encoder):
             raise UnsupportedSpaceError("observation_space", observation_space, "it holds no numbers to embed")
         self.leaves = nn.ModuleList(leaves)
         seen = any(isinstance(leaf, (Board, Grid)) for leaf in leaves)
-        sizes = [sum(leaf.width for leaf in leaves)] + [hidden] * (1 if seen else 2)
+        sizes = [sum(leaf.width for leaf in leaves)] + [hidden] * (1 if seen or phi else 2)
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
