@@ -47,7 +47,7 @@ def draw_bars(report: Mapping[str, Any], path: Path) -> None:
     agents = sorted(report["agents"], key=lambda agent: -agent["coverage"]["mean"])
     means = np.array([agent["coverage"]["mean"] for agent in agents])
     ends = np.array([[agent["coverage"]["low"], agent["coverage"]["high"]] for agent in agents])  # [agents, 2]
-    figure = Figure(figsize=(max(5.5, 1.6 + 1.1 * len(agents)), 4.6), layout="constrained")
+    figure = Figure(figsize=(max(7.2, 1.6 + 1.1 * len(agents)), 4.6), layout="constrained")
     axis = figure.subplots()
     colours = [LEARNED if agent["frames"] else RANDOM for agent in agents]
     errors = np.abs(ends - means[:, None]).T
