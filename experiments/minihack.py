@@ -9,11 +9,7 @@ it was stopped; its settings, curve and evaluation are copied to results/minihac
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from experiments.long_runs import command, keep, progress, train
 from experiments.plots import plot_panels, steps_to
 from experiments.study import Point
 from experiments.table import LABELS
@@ -58,34 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for method in given.methods:
                 name = f"{task.removeprefix('MiniHack-').removesuffix('-v0')}-{method}-seed{seed}"
                 if not all((given.out / "runs" / name / file).exists() for file in KEPT):
-                    train(given.runs / name, task, method, seed, given.steps or TASKS[task].steps)
-                    _command("evaluate", f"RUN={given.runs / name}", f"EPISODES={given.episodes}")
-                    keep(given.runs / name, given.out / "runs" / name)
+                    words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", *TASKS[task].words]
+                    train(given.runs / name, given.steps or TASKS[task].steps, words)
+                    command("evaluate", f"RUN={given.runs / name}", f"EPISODES={given.episodes}")
+                    keep(given.runs / name, given.out / "runs" / name, KEPT)
     report(given.out)
-
-
-def train(folder: Path, task: str, method: str, seed: int, steps: int) -> None:
-    """Trains to the end, from the start or from where it stopped."""
-    words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", f"STEPS={steps}", *TASKS[task].words]
-    if (folder / "config.yaml").exists():
-        words = ["RESUME=1"]
-    if not _finished(folder, steps):
-        _command("train", f"RUN={folder}", *words)
-
-
-def _finished(folder: Path, steps: int) -> bool:
-    return (folder / "progress.csv").exists() and any(int(row["frames"]) >= steps for row in _progress(folder))
-
-
-def _command(name: str, *words: str) -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-m", f"experiments.{name}", *words], check=True)
-
-
-def keep(folder: Path, target: Path) -> None:
-    """Copies what a reader needs; checkpoints and TensorBoard's events stay where they are."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in KEPT:
-        shutil.copy(folder / name, target / name)
 
 
 def report(out: Path) -> None:
@@ -123,14 +97,9 @@ def _order(folder: Path) -> tuple[int, str]:
     return tasks.index(task), folder.name
 
 
-def _progress(folder: Path) -> list[dict[str, str]]:
-    with (folder / "progress.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
 def _curve(folder: Path) -> list[Point]:
     """From when the first episodes ended."""
-    rows = [row for row in _progress(folder) if row.get("success")]
+    rows = [row for row in progress(folder) if row.get("success")]
     if not rows:
         raise ValueError(f"no episode of {folder} has ended; give its task more steps")
     return [Point(int(r["frames"]), float(r["seconds"]), float(r["success"]), float(r["length"])) for r in rows]
