@@ -14,28 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch as th
 from torch import nn
 
+from e3b_gym.compiling import cached_njit
+
 Indices = npt.NDArray[np.int64]
 Weights = tuple[th.Tensor, th.Tensor, th.Tensor | None, th.Tensor | None]
 
-
-def compiled(function, maths=frozenset({"contract"})):
-    """njit with an on-disk cache where one can be written; a division that may raise would keep its loop scalar."""
-    try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=set(maths))(function)
-    except RuntimeError:
-        return numba.njit(nogil=True, error_model="numpy", fastmath=set(maths))(function)
-
-
-_compiled_sums = partial(compiled, maths={"contract", "reassoc"})  # dot products vectorise only if reordered
+# A division that may raise would keep its loop scalar.
+compiled = cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
+# Dot products vectorise only if reordered.
+_compiled_sums = cached_njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 _LOG2_E = np.float32(1 / math.log(2))
 _LN2_HIGH = np.float32(0.693359375)  # few bits: n * _LN2_HIGH is exact for the n that occur
