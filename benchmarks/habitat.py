@@ -14,6 +14,7 @@ milliseconds of their own, in homes that this process has not seen before.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -75,9 +76,14 @@ def shares(size: int, times: int) -> dict[str, float]:
     env.reset(seed=0)
     sim = env.unwrapped.habitat.sim  # type: ignore[attr-defined]
     x, _, z = (float(each) for each in sim.get_agent_state().position)
-    whole = milliseconds(lambda n: env.step(2), times)
-    simulator = milliseconds(lambda n: sim.step(2), times)
-    drawing = milliseconds(lambda n: render(sim.home.scene, x, 1.25, z, 0.17 * n, size, size, 90.0), times)
+    turns = itertools.count()
+    parts: list[Callable[[int], Any]] = [
+        lambda _: env.step(2),
+        lambda _: sim.step(2),
+        lambda _: render(sim.home.scene, x, 1.25, z, np.pi / 9 * next(turns), size, size, 90.0),
+    ]
+    taken = [[milliseconds(part, 1) for part in parts] for _ in range(times)]  # in turn, of views all around
+    whole, simulator, drawing = np.mean(taken, 0)
     return {"rays": drawing, "rest of the simulator": simulator - drawing, "habitat.Env": whole - simulator}
 
 
