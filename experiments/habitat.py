@@ -1,6 +1,6 @@
 """Reward-free exploration of homes: four methods trained alike, then how much of homes never seen they reveal.
 
-python -m experiments.habitat [--methods ...] [--steps N] [--episodes N] [WORD=value ...]
+python -m experiments.habitat [WORD=value ...] [--methods ...] [--steps N] [--episodes N]
 
 Every run is the `home` preset of `make train` with the words given, on the bonus alone. Its folder is under
 runs/habitat/ and is gone on with if it was stopped. Coverage of the val homes by every run and two random agents

@@ -1,6 +1,6 @@
 """MiniHack with IMPALA: E3B against no bonus, trained by `make train` and measured by `make evaluate`.
 
-python -m experiments.minihack [--tasks ...] [--methods ...] [--seeds N]
+python -m experiments.minihack [WORD=value ...] [--tasks ...] [--methods ...] [--seeds N]
 
 Every run is the `home` preset, with a few words of its task. Its folder is under runs/minihack/ and is gone on with if
 it was stopped; its settings, curve and evaluation are copied to results/minihack/runs/, from which the report is made.
@@ -33,6 +33,7 @@ class Task:
 
 TASKS = {
     "MiniHack-MultiRoom-N6-v0": Task(1_200_000),
+    "MiniHack-LavaCrossingS19N13-v0": Task(400_000),
     # A command that NetHack does not spend time on costs 0.01, about what a new message pays with beta 0.01.
     "MiniHack-LavaCross-Restricted-v0": Task(3_000_000, ("beta=0.03",)),
 }
@@ -49,13 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--episodes", type=int, default=200, help="of every evaluation")
     parser.add_argument("--runs", type=Path, default=Path("runs/minihack"), help="where the runs' folders are")
     parser.add_argument("--out", type=Path, default=Path("results/minihack"))
+    parser.add_argument("words", nargs="*", metavar="WORD=value", help="of `make train`, such as engine=inline")
     given = parser.parse_args(arguments)
     for seed in range(given.seeds):
         for task in given.tasks:
             for method in given.methods:
                 name = f"{task.removeprefix('MiniHack-').removesuffix('-v0')}-{method}-seed{seed}"
                 if not all((given.out / "runs" / name / file).exists() for file in KEPT):
-                    words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", *TASKS[task].words]
+                    words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", *TASKS[task].words, *given.words]
                     train(given.runs / name, given.steps or TASKS[task].steps, words)
                     command("evaluate", f"RUN={given.runs / name}", f"EPISODES={given.episodes}")
                     keep(given.runs / name, given.out / "runs" / name, KEPT)
