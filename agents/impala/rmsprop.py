@@ -54,7 +54,7 @@ def _suits(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.is_contiguous()
 
 
-@compiled  # type: ignore[untyped-decorator]
+@compiled
 def _descend(weight: Any, gradient: Any, squares: Any, lr: Any, alpha: Any, eps: Any) -> None:
     one = np.float32(1)
     for i in range(len(weight)):
