@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 Weights = tuple[th.Tensor, th.Tensor, th.Tensor | None, th.Tensor | None]
 
 # A division that may raise would keep its loop scalar.
-compiled = cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
+_compiled = cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
 # Dot products vectorise only if reordered.
 _compiled_sums = cached_njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
@@ -39,7 +39,7 @@ _C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(1 / math.factorial(k)) for k in range
 _ZERO, _ONE, _TWO, _LIMIT = np.float32(0), np.float32(1), np.float32(2), np.float32(87)
 
 
-@compiled
+@_compiled
 def _exp(x):
     """float32 exp to 8e-8 relative (on [-30, 30]), without branches so that it vectorises; clamps, keeps NaN."""
     x = -_LIMIT if x < -_LIMIT else (_LIMIT if x > _LIMIT else x)
@@ -49,12 +49,12 @@ def _exp(x):
     return series * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@compiled
+@_compiled
 def _sigmoid(x):
     return _ONE / (_ONE + _exp(-x))
 
 
-@compiled
+@_compiled
 def _tanh(x):
     return _TWO / (_ONE + _exp(-_TWO * x)) - _ONE
 
@@ -108,7 +108,7 @@ def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
         out_d[j + 1] += xd
 
 
-@compiled
+@_compiled
 def _add_product(source, shift, weight, target, rows):
     """target[r] += weight @ source[r + shift] for r in rows."""
     i, n = 0, len(rows)
@@ -126,14 +126,14 @@ def _add_product(source, shift, weight, target, rows):
         _add_1(source[rows[i] + shift], weight, target[rows[i]])
 
 
-@compiled
+@_compiled
 def _split(gates):
     """Views i, f, g, o [H] of [4H]."""
     size = len(gates) // 4
     return gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
 
 
-@compiled
+@_compiled
 def _cell(gates, previous_c, c, tanh_c, h):
     """One row's cell; gates [4H] hold pre-activations and leave as activations."""
     gate_i, gate_f, gate_g, gate_o = _split(gates)
@@ -145,7 +145,7 @@ def _cell(gates, previous_c, c, tanh_c, h):
         c[j], tanh_c[j], h[j] = value, squashed, o * squashed
 
 
-@compiled
+@_compiled
 def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
     """One row's gradients; dc [H] enters as the gradient from the next row, leaves as that of the previous row."""
     gate_i, gate_f, gate_g, gate_o = _split(gates)
@@ -160,21 +160,21 @@ def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
         dc[j] = d * f
 
 
-@compiled
+@_compiled
 def cells(gates, previous_c, c, tanh_c, h):
     """`_cell` for B rows: gates [B, 4H], the others [B, H]."""
     for b in range(len(c)):
         _cell(gates[b], previous_c[b], c[b], tanh_c[b], h[b])
 
 
-@compiled
+@_compiled
 def cells_backward(gates, previous_c, tanh_c, dh, dc, dgates):
     """`_cell_backward` for B rows."""
     for b in range(len(dc)):
         _cell_backward(gates[b], previous_c[b], tanh_c[b], dh[b], dc[b], dgates[b])
 
 
-@compiled
+@_compiled
 def _forward(first, lengths, weight, gates, previous_h, previous_c, c, tanh_c, h):
     """Run all sequences, longest first; arrays [N, 4H] or [N, H] hold them back to back, b from row first[b]."""
     active = len(first)
@@ -191,7 +191,7 @@ def _forward(first, lengths, weight, gates, previous_h, previous_c, c, tanh_c, h
                 previous_c[row + 1] = c[row]
 
 
-@compiled
+@_compiled
 def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
     """Fill dgates [N, 4H]; dh [N, H] enters as the gradient of the output rows and gains that of later rows."""
     dc = np.zeros((len(first), dh.shape[1]), dh.dtype)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.recurrent_lstm import compiled
+from e3b_gym.compiling import cached_njit
 
 
 class RMSprop(torch.optim.RMSprop):
@@ -54,7 +54,7 @@ def _suits(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.is_contiguous()
 
 
-@compiled
+@cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
 def _descend(weight: Any, gradient: Any, squares: Any, lr: Any, alpha: Any, eps: Any) -> None:
     one = np.float32(1)
     for i in range(len(weight)):
