@@ -23,7 +23,7 @@ import yaml
 from agents.impala.config import Config
 from e3b_gym.bonuses.methods import METHODS, method_options
 from e3b_gym.encoders.minihack import env_options as minihack_options
-from e3b_gym.envs.registry import suite_of
+from e3b_gym.envs.registry import all_tasks, suite_of
 from experiments.ppo_config import PPOConfig
 from experiments.random_agent import FORWARD, NOBODY, RANDOM_METHODS, RandomConfig
 
@@ -137,6 +137,11 @@ def check_method(method: str, env: str) -> None:
         raise ValueError(
             f"METHOD={method} walks 80 % forward and turns else, which are Habitat's actions and not those of {env}; "
             "METHOD=random acts at random anywhere"
+        )
+    if env.startswith("MiniHack-") and method not in RANDOM_METHODS and env not in (known := all_tasks()):
+        raise ValueError(
+            f"{env} is not among the MiniHack tasks that the networks here can see; "
+            f"{closest(env, [id for id in known if id.startswith('MiniHack-')])} `python -m e3b_gym.envs` lists them"
         )
 
 
