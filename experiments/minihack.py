@@ -1,4 +1,4 @@
-"""MiniHack with IMPALA: E3B against no bonus, trained by `make train` and measured by `make evaluate`.
+"""MiniHack with IMPALA: E3B, no bonus and random actions, trained by `make train` and measured by `make evaluate`.
 
 python -m experiments.minihack [WORD=value ...] [--tasks ...] [--methods ...] [--seeds N]
 
@@ -38,8 +38,11 @@ TASKS = {
     "MiniHack-LavaCross-Levitate-Restricted-v0": Task(2_000_000, ("beta=0.03",)),
     "MiniHack-LavaCross-Restricted-v0": Task(3_000_000, ("beta=0.03",)),
 }
-METHODS = ("e3b", "none")
-KEPT = ("config.yaml", "progress.csv", "evaluation-latest-seed0.json")
+RANDOM = "random"
+METHODS = ("e3b", "none", RANDOM)
+NAMES = {**LABELS, RANDOM: "random policy"}
+CURVE, EVALUATION = "progress.csv", "evaluation-latest-seed0.json"
+KEPT = ("config.yaml", CURVE, EVALUATION)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,14 +58,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     for seed in range(given.seeds):
         for task in given.tasks:
-            for method in given.methods:
+            for method in given.methods if seed == 0 else [method for method in given.methods if method != RANDOM]:
                 name = f"{task.removeprefix('MiniHack-').removesuffix('-v0')}-{method}-seed{seed}"
-                if not all((given.out / "runs" / name / file).exists() for file in KEPT):
-                    words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}", *TASKS[task].words, *given.words]
-                    train(given.runs / name, given.steps or TASKS[task].steps, words)
-                    command("evaluate", f"RUN={given.runs / name}", f"EPISODES={given.episodes}")
-                    keep(given.runs / name, given.out / "runs" / name, KEPT)
+                run, kept, files = given.runs / name, given.out / "runs" / name, files_of(method)
+                if all((kept / file).exists() for file in files):
+                    continue
+                words = [f"ENV={task}", f"METHOD={method}", f"SEED={seed}"]
+                if method == RANDOM:
+                    command("train", f"RUN={run}", *words)
+                else:
+                    train(run, given.steps or TASKS[task].steps, [*words, *TASKS[task].words, *given.words])
+                episodes = given.episodes * (5 if method == RANDOM else 1)  # its share may be a few in a thousand
+                command("evaluate", f"RUN={run}", f"EPISODES={episodes}")
+                keep(run, kept, files)
     report(given.out)
+
+
+def files_of(method: str) -> list[str]:
+    """What is kept of a run; a random policy has no curve."""
+    return [file for file in KEPT if file != CURVE or method != RANDOM]
 
 
 def report(out: Path) -> None:
@@ -71,21 +85,21 @@ def report(out: Path) -> None:
     rows, commits = [], set()
     for folder in sorted((out / "runs").iterdir(), key=_order):
         settings = yaml.safe_load((folder / "config.yaml").read_text())
-        config, found = settings["config"], json.loads((folder / KEPT[-1]).read_text())
-        curve = _curve(folder)
-        panels.setdefault(config["env"], {}).setdefault(LABELS[config["method"]], []).append(curve)
+        config, found = settings["config"], json.loads((folder / EVALUATION).read_text())
+        curve = [] if config["method"] == RANDOM else _curve(folder)
+        if curve:
+            panels.setdefault(config["env"], {}).setdefault(NAMES[config["method"]], []).append(curve)
         rows.append(_row(config, curve, found))
         commits |= {part["commit"] for part in settings["provenance"]}
     plot_panels(panels, out / "curves.png")
     source = settings["provenance"][-1]
     (out / "README.md").write_text(
-        f"# MiniHack: IMPALA with E3B and without a bonus\n\n"
-        f"The `home` preset of `make train` (`config.yaml` has the command), one run a row; success is the share of "
-        f"episodes in worlds that training did not use ({found['episodes']} of them), with its 95 % Wilson interval, "
-        f"actions drawn from the policy (`make evaluate`). Minutes are those of the whole training "
-        f"({source['machine']}).\n\n"
-        "| task | method | seed | frames | minutes | success | 0.8 of training episodes at |\n"
-        + "|---" * 7
+        "# MiniHack: IMPALA with E3B and without a bonus\n\n"
+        "The `home` preset of `make train` with the task's own words (`config.yaml` has the command), one run a row; "
+        "success is the share of episodes in worlds that training did not use, with its 95 % Wilson interval, actions "
+        f"drawn from the policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
+        "| task | words | method | seed | frames | minutes | episodes | success | 0.8 of training episodes at |\n"
+        + "|---" * 9
         + "|\n"
         + "\n".join(rows)
         + "\n\n![curves](curves.png)\n\n"
@@ -109,11 +123,15 @@ def _curve(folder: Path) -> list[Point]:
 
 
 def _row(config: dict[str, Any], curve: list[Point], found: dict[str, Any]) -> str:
-    success, reached = "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found["success"]), steps_to(curve)
-    when = "never" if reached is None else f"{reached / 1e6:.2f}M"
-    frames, minutes = f"{found['frames'] / 1e6:.2f}M", f"{curve[-1].seconds / 60:.0f}"
-    cells = config["env"], LABELS[config["method"]], config["seed"], frames, minutes, success, when
-    return "| " + " | ".join(map(str, cells)) + " |"
+    cells = [config["env"], " ".join(TASKS[config["env"]].words), NAMES[config["method"]]]
+    if curve:
+        reached = steps_to(curve)
+        cells += [str(config["seed"]), f"{found['frames'] / 1e6:.2f}M", f"{curve[-1].seconds / 60:.0f}"]
+        when = "never" if reached is None else f"{reached / 1e6:.2f}M"
+    else:
+        cells, when = [*cells, "", "", ""], ""
+    cells += [str(found["episodes"]), "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found["success"]), when]
+    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

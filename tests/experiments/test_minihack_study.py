@@ -12,16 +12,17 @@ TASK = "MiniHack-MultiRoom-N6-v0"
 
 def test_a_study_trains_what_is_missing_and_reports_what_is_there(tmp_path):
     out, runs = tmp_path / "results", tmp_path / "runs"
-    words = ["--tasks", TASK, "--methods", "none", "--seeds", "1", "--steps", "16384", "--episodes", "2"]
+    words = ["--tasks", TASK, "--methods", "none", "random", "--seeds", "1", "--steps", "16384", "--episodes", "2"]
     words += ["--out", str(out), "--runs", str(runs)]
     minihack.main(words)
     kept = out / "runs" / "MultiRoom-N6-none-seed0"
     assert sorted(file.name for file in kept.iterdir()) == sorted(minihack.KEPT)
     config = yaml.safe_load((kept / "config.yaml").read_text())["config"]
     assert (config["env"], config["method"], config["seed"], config["steps"]) == (TASK, "none", 0, 16384)
-    success = json.loads((kept / minihack.KEPT[-1]).read_text())["success"]["mean"]
+    success = json.loads((kept / minihack.EVALUATION).read_text())["success"]["mean"]
     report = (out / "README.md").read_text()
-    assert re.search(rf"\| {TASK} \| no bonus \| 0 \| 0.02M \| \d+ \| {success:.3f} \[", report)
+    assert re.search(rf"\| {TASK} \|  \| no bonus \| 0 \| 0.02M \| \d+ \| 2 \| {success:.3f} \[", report)
+    assert re.search(rf"\| {TASK} \|  \| random policy \|  \|  \|  \| 10 \| \d.\d+ \[", report)
     assert (out / "curves.png").stat().st_size > 1000
     before = (kept / "progress.csv").stat().st_mtime_ns
     (out / "README.md").unlink()

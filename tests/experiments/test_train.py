@@ -99,6 +99,7 @@ def test_the_papers_networks_train(tmp_path):
         ("MiniGrid-MultiRoom-N2-S4-v0", "count-message", "no message to count"),
         ("CartPole-v1", "count-image", "no image to count"),
         ("Rooms-K3", "e3b", "did you mean 'Rooms-K3-v0'"),
+        ("MiniHack-KeyRoom-S5-v0", "e3b", "not among the MiniHack tasks that the networks here can see"),
     ],
 )
 def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, reason, agent, tmp_path, capsys):
