@@ -35,7 +35,7 @@ TASKS = {
     "MiniHack-MultiRoom-N6-v0": Task(1_200_000),
     "MiniHack-LavaCrossingS19N13-v0": Task(400_000),
     # A command that NetHack does not spend time on costs 0.01, about what a new message pays with beta 0.01.
-    "MiniHack-LavaCross-Levitate-Restricted-v0": Task(2_000_000, ("beta=0.03",)),
+    "MiniHack-LavaCross-Levitate-Restricted-v0": Task(1_000_000, ("beta=0.03",)),
     "MiniHack-LavaCross-Restricted-v0": Task(3_000_000, ("beta=0.03",)),
 }
 RANDOM = "random"
