@@ -79,3 +79,11 @@ def test_the_quickstart_runs_and_draws(tmp_path: Path, monkeypatch: pytest.Monke
     assert trainings == 1
     exec(compile(short, "quickstart.py", "exec"), {"__name__": "__main__"})
     assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_results_name_no_folder_of_one_machine() -> None:
+    """Commands of a study are for anyone to run; a path such as /home/somebody/out is not."""
+    files = [path for path in (ROOT / "results").rglob("*") if path.suffix in (".json", ".yaml", ".md", ".csv")]
+    assert len(files) > 50
+    named = {str(path) for path in files if re.search(r"[ =\"'](/tmp|/home|/root|/work|/Users)/", path.read_text())}
+    assert not named
