@@ -63,6 +63,7 @@ class Study:
         parser.set_defaults(function=self.train)
         parser.add_argument("--out", default=f"results/{self.name}", help="folder of the runs and the report")
         parser.add_argument("--steps", type=int, help="environment steps of every run, in place of the world's own")
+        parser.add_argument("--beta", type=float, help="of every run, in place of its own; needs an --out of its own")
         parser.add_argument("--seeds", type=int, default=self.seeds)
         parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
         parser.add_argument("--worlds", nargs="+", default=list(self.worlds), choices=list(self.worlds))
@@ -71,6 +72,8 @@ class Study:
     def train(self, arguments: argparse.Namespace) -> None:
         """Trains what is not there yet, then reports."""
         out = Path(arguments.out)
+        if arguments.beta is not None and out == Path(f"results/{self.name}"):
+            raise SystemExit("--beta makes another study; say where it goes with --out, or it would mix with this one")
         keys = [
             (world, method, seed)
             for seed in range(arguments.seeds)
@@ -81,6 +84,8 @@ class Study:
         runs = [self.make_run(method, self.worlds[world], seed) for world, method, seed in missing]
         if arguments.steps is not None:
             runs = [dataclasses.replace(run, steps=arguments.steps) for run in runs]
+        if arguments.beta is not None:
+            runs = [dataclasses.replace(run, bonus={**run.bonus, "beta": arguments.beta}) for run in runs]
         print(f"{len(keys) - len(missing)} of {len(keys)} runs are in {out}; training {len(missing)}", flush=True)
         curves: list[list[Point]] = [[] for _ in runs]
         for number, point in run_all(runs, arguments.workers):
@@ -105,9 +110,10 @@ class Study:
             title = f"{world}: {World(run['env'], steps)}"
             panels.setdefault(title, {}).setdefault(LABELS[run["method"]], []).append(_within(curve, steps))
         plot_panels(panels, out / "curves.png")
-        (out / "README.md").write_text(self._text(records, markdown_table(panels)))
+        findings = "[What this shows, and what not](findings.md)\n\n" if (out / "findings.md").exists() else ""
+        (out / "README.md").write_text(self._text(records, markdown_table(panels), findings))
 
-    def _text(self, records: list[dict[str, Any]], table: str) -> str:
+    def _text(self, records: list[dict[str, Any]], table: str, findings: str) -> str:
         source = records[0]["provenance"]
         commits = ", ".join(sorted({record["provenance"]["commit"] for record in records}))
         packages = ", ".join(f"{name} {number}" for name, number in source["packages"].items())
@@ -115,7 +121,7 @@ class Study:
             f"# {self.name}: success by method and world\n\n"
             f"Share of the last {EPISODES} training episodes that reached the goal, at the end of the budget: mean "
             f"over n seeds, its 95 % bootstrap interval, and the steps at which single runs first reached 0.8.\n\n"
-            f"{table}\n\n![curves](curves.png)\n\n"
+            f"{table}\n\n![curves](curves.png)\n\n{findings}"
             f"Made by `python -m experiments.{self.name} table` at commit {commits} ({source['machine']}; Python "
             f"{source['python']}, {packages}). Every run's settings, seed and curve are in `runs/`.\n"
         )

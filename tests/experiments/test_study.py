@@ -66,6 +66,19 @@ def test_a_table_trains_what_is_missing_and_reports_from_the_files(tmp_path, cap
     assert "3 of 4 runs are in" in capsys.readouterr().out
 
 
+def test_another_beta_is_a_study_of_its_own(tmp_path):
+    study = Study("rooms", WORLDS, ("e3b",), seeds=1, make_run=lambda m, w, s: tiny(m, w.options, s))
+    parser = argparse.ArgumentParser()
+    study.add_arguments(parser)
+    with pytest.raises(SystemExit, match="say where it goes with --out"):
+        study.train(parser.parse_args(["--beta", "0.5"]))
+    (tmp_path / "findings.md").write_text("Nothing.")
+    study.train(parser.parse_args(["--beta", "0.5", "--out", str(tmp_path), "--worlds", "clock"]))
+    record = json.loads((tmp_path / "runs" / "clock-e3b-seed0.json").read_text())
+    assert record["run"]["bonus"]["beta"] == 0.5
+    assert "(findings.md)" in (tmp_path / "README.md").read_text()
+
+
 def test_a_run_that_went_on_beyond_the_budget_counts_up_to_it(tmp_path):
     world = World("Rooms-K3-v0", 200)
     study = Study("rooms", {"small": world}, ("none",), seeds=1, make_run=lambda m, w, s: tiny(m, w.options, s))
