@@ -2,8 +2,9 @@
 
 The sixteen ids of Henaff et al. 2022 (Appendix C.1.1) carry `paper=True`; beside them stand the unrestricted
 skill tasks, under MiniHack's name ("-Full-v0") and the paper's ("-v0"), the half of LavaCross without wands and horns,
-and the MultiRoom and LavaCrossing families they come from. Actions, time limits and levels are MiniHack 1.0's, with two
-repairs: an id with "N4" has four rooms (MiniGrid's N4-S5-v0 has six), and LavaCrossing is made on its own 19x19 grid.
+WoD with a sleeping monster, and the MultiRoom and LavaCrossing families they come from. Actions, time limits and levels
+are MiniHack 1.0's, with two repairs: an id with "N4" has four rooms (MiniGrid's N4-S5-v0 has six), and LavaCrossing is
+made on its own 19x19 grid.
 """
 
 from __future__ import annotations
@@ -153,6 +154,7 @@ def _skills() -> list[Task]:
         ("Freeze-Random", "skills_freeze:MiniHackFreezeRandom", "PICKUP ZAP APPLY FIRE", 250),
         ("LavaCross", "skills_lava:MiniHackLC", "PICKUP ZAP WEAR APPLY QUAFF PUTON FIRE READ", 250),
         ("LavaCross-Levitate", "skills_lava:MiniHackLCLevitate", "PICKUP WEAR QUAFF PUTON FIRE READ", 400),
+        ("WoD-Medium", "skills_wod:MiniHackWoDMedium", "PICKUP ZAP FIRE", 150),
         ("WoD-Hard", "skills_wod:MiniHackWoDHard", "PICKUP ZAP FIRE", 400),
     ]
     return [
