@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from e3b_gym.bonuses.representations import (
     Representation,
 )
 from e3b_gym.bonuses.rnd import RND, NoveltyGain
-from e3b_gym.encoders import as_encoder, make_encoder
+from e3b_gym.encoders import Encoder, as_encoder, make_encoder, show_only
 from e3b_gym.unroll import Unroll
 
 
@@ -50,12 +50,14 @@ class Spaces:
     encoder: nn.Module | Callable[[gym.Space[Any]], nn.Module] | None
     dim: int
 
-    def new_encoder(self, phi: bool = True) -> nn.Module:
-        """An encoder with weights of its own; `phi` is that of `make_encoder`."""
+    def new_encoder(self, phi: bool = True, sees: str | Sequence[str] | None = None) -> Encoder:
+        """An encoder with weights of its own, shown the keys `sees` (None = all); `phi` is that of `make_encoder`."""
         if self.encoder is None:
-            return make_encoder(self.observation, self.dim, phi=phi)
-        made = self.encoder if isinstance(self.encoder, nn.Module) else self.encoder(self.observation)
-        return as_encoder(made, self.observation)
+            encoder = make_encoder(self.observation, self.dim, phi=phi)
+        else:
+            made = self.encoder if isinstance(self.encoder, nn.Module) else self.encoder(self.observation)
+            encoder = as_encoder(made, self.observation)
+        return encoder if sees is None else show_only(encoder, self.observation, sees)
 
     def new_pair(self) -> tuple[nn.Module, nn.Module]:
         """Two encoders of one architecture with different random weights."""
@@ -84,13 +86,22 @@ class NoBonus(Bonus):
         return torch.zeros(unroll.done.shape, device=unroll.done.device)
 
 
-def _e3b(spaces: Spaces, *, representation: str = "inverse", hidden: int = 256, **elliptical: Any) -> Bonus:
+def _e3b(
+    spaces: Spaces,
+    *,
+    representation: str = "inverse",
+    hidden: int = 256,
+    sees: str | Sequence[str] | None = None,
+    **elliptical: Any,
+) -> Bonus:
     phi: Representation
     if representation == "inverse":
-        phi = InverseDynamics(spaces.new_encoder(), spaces.action, hidden=hidden)
+        phi = InverseDynamics(spaces.new_encoder(sees=sees), spaces.action, hidden=hidden)
     elif representation == "random":
-        phi = Frozen(spaces.new_encoder())
+        phi = Frozen(spaces.new_encoder(sees=sees))
     elif representation == "policy":
+        if sees is not None:
+            raise ValueError(f"sees={sees!r} is of E3B's own encoder; the policy's features come from all it observes")
         phi = PolicyFeatures()
     else:
         raise ValueError(f"unknown representation {representation!r}; choose from inverse, random, policy")

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from e3b_gym.encoders.dynamics import ActionCode, ForwardHead, InverseHead
-from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_rows, seeded_init
+from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_rows, seeded_init, show_only
 from e3b_gym.encoders.leaves import UnsupportedSpaceError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "minihack_network",
     "sample_rows",
     "seeded_init",
+    "show_only",
     "vizdoom_network",
 ]
 

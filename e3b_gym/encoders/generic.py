@@ -24,7 +24,7 @@ There are no running statistics: an embedding is a pure function of the observat
 """  # noqa: E501 (a table row is one line)
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -122,6 +122,18 @@ class ModuleEncoder(Encoder):
         return self.module(obs).float()  # type: ignore[no-any-return]
 
 
+class PartialEncoder(Encoder):
+    """An encoder that is shown some keys of a Dict observation; in place of the others it gets zeros."""
+
+    def __init__(self, encoder: Encoder, keys: frozenset[str]) -> None:
+        super().__init__()
+        self.encoder, self.keys, self.dim = encoder, keys, encoder.dim
+
+    def forward(self, obs: Tree) -> Tensor:
+        shown = {key: part if key in self.keys else tree_map(torch.zeros_like, part) for key, part in obs.items()}
+        return self.encoder(shown)  # type: ignore[no-any-return]
+
+
 def make_encoder(
     observation_space: spaces.Space[Any],
     dim: int = 256,
@@ -177,6 +189,16 @@ def as_encoder(module: nn.Module, observation_space: spaces.Space[Any]) -> Encod
     if isinstance(module, Encoder):
         return module
     return ModuleEncoder(module, int(phi.shape[1]))
+
+
+def show_only(encoder: Encoder, observation_space: spaces.Space[Any], keys: str | Sequence[str]) -> Encoder:
+    """The encoder, shown only these keys of the observations."""
+    known = list(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else []
+    wanted = [keys] if isinstance(keys, str) else list(keys)
+    if not wanted or set(wanted) - set(known):
+        there = f"its keys are {', '.join(known)}" if known else f"this one is {type(observation_space).__name__}"
+        raise ValueError(f"sees={keys!r} must name keys of a Dict observation; {there}")
+    return PartialEncoder(encoder, frozenset(wanted))
 
 
 def _describe(tree: Tree) -> str:

@@ -9,7 +9,10 @@ from torch import nn
 
 from e3b_gym.bonuses import METHODS, PolicyFeatures, make_bonus, method_options
 from e3b_gym.checks import check_bonus, run, sample_unroll
-from e3b_gym.encoders import make_encoder
+from e3b_gym.encoders import make_encoder, minihack_network, sample_rows
+from e3b_gym.encoders.generic import PartialEncoder
+from e3b_gym.encoders.minihack import env_options
+from e3b_gym.envs import make
 from e3b_gym.presets import PRESETS, get_preset
 
 NETHACK_LIKE = Dict(
@@ -130,6 +133,33 @@ def test_a_users_own_network_is_one_argument():
     assert make_bonus("e3b", space, ACTIONS, 4, encoder=Net()).representation.dim == 5
 
 
+@pytest.mark.parametrize("name", ["e3b", "e3b-random", "e3b-nonepisodic", "e3b-x-rnd"])
+def test_an_encoder_that_sees_some_keys_is_blind_to_the_others(name):
+    bonus = build(name, sees=["message", "blstats"])
+    check_bonus(bonus)
+    encoder = next(part for part in bonus.modules() if isinstance(part, PartialEncoder))
+    one, other = sample_rows(NETHACK_LIKE, 3, seed=0), sample_rows(NETHACK_LIKE, 3, seed=1)
+    assert torch.equal(encoder(one), encoder({**one, "glyphs": other["glyphs"]}))
+    for key in ("message", "blstats"):
+        assert not torch.allclose(encoder(one), encoder({**one, key: other[key]}))
+
+
+def test_an_encoder_of_your_own_can_be_shown_some_keys():
+    network = minihack_network(
+        space := make("MiniHack-LavaCross-Restricted-v0", **env_options("fast")).observation_space
+    )
+    bonus = make_bonus("e3b", space, ACTIONS, 4, encoder=network, sees="message")
+    one, other = sample_rows(space, 3, seed=0), sample_rows(space, 3, seed=1)
+    phi = bonus.representation.encoder
+    assert torch.equal(phi(one), phi({**other, "message": one["message"]}))
+    assert not torch.allclose(phi(one), phi({**one, "message": other["message"]}))
+
+
+def test_only_a_dict_has_keys_to_see():
+    with pytest.raises(ValueError, match="must name keys of a Dict observation; this one is Box"):
+        make_bonus("e3b", Box(-1, 1, (3,)), ACTIONS, 4, sees="message")
+
+
 def test_rnd_refuses_a_network_that_cannot_be_drawn_again():
     class Fixed(nn.Module):
         def __init__(self) -> None:
@@ -152,6 +182,10 @@ def test_rnd_refuses_a_network_that_cannot_be_drawn_again():
         ("e3b", {"representation": "bert"}, "unknown representation 'bert'"),
         ("e3b", {"bonus_of": "last"}, "bonus_of must be"),
         ("e3b", {"bonus_of": "current", "include_first": True}, "include_first has no meaning"),
+        ("e3b", {"sees": "colour"}, "its keys are blstats, glyphs, message"),
+        ("e3b", {"sees": []}, "must name keys of a Dict observation"),
+        ("e3b-policy", {"sees": "message"}, "the policy's features come from all it observes"),
+        ("rnd", {"sees": "message"}, "it has none"),
         ("count", {"key": "colour"}, "unknown count key 'colour'; choose from full, position"),
     ],
 )
