@@ -41,7 +41,7 @@ TASKS = {
     # A command that NetHack does not spend time on costs 0.01, about what a new message pays with beta 0.01.
     "MiniHack-LavaCross-Levitate-Restricted-v0": Task(1_000_000, bonus=("beta=0.03",)),
     # Things left about the floor are new to look at for ever; messages run out, and then a wand is worth the risk.
-    "MiniHack-LavaCross-Restricted-v0": Task(5_000_000, ("entropy=0.04",), ("beta=0.03", "ridge=0.01", "sees=message")),
+    "MiniHack-LavaCross-Restricted-v0": Task(3_000_000, ("entropy=0.04",), ("beta=0.03", "ridge=0.01", "sees=message")),
 }
 RANDOM = "random"
 METHODS = ("e3b", "none", RANDOM)
