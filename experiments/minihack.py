@@ -2,7 +2,7 @@
 
 python -m experiments.minihack [WORD=value ...] [--tasks ...] [--methods ...] [--seeds N]
 
-Every run is the `home` preset, with a few words of its task. Its folder is under runs/minihack/ and is gone on with if
+Every run is the `home` preset. Its folder is under runs/minihack/ and is gone on with if
 it was stopped; its settings, curve and evaluation are copied to results/minihack/runs/, from which the report is made.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,16 @@ import yaml
 
 from experiments.long_runs import command, keep, progress, train
 from experiments.plots import plot_panels, steps_to
+from experiments.settings import resolve, task_layers
 from experiments.study import Point
 from experiments.table import LABELS
 
-
-@dataclass(frozen=True)
-class Task:
-    """Environment steps of every run, and what changes in the `home` preset: for all, and for the bonus."""
-
-    steps: int
-    words: tuple[str, ...] = ()
-    bonus: tuple[str, ...] = ()
-
-    def words_for(self, method: str) -> tuple[str, ...]:
-        return (*self.words, *self.bonus) if method == "e3b" else self.words
-
-
-TASKS = {
-    "MiniHack-MultiRoom-N6-v0": Task(1_200_000),
-    "MiniHack-LavaCrossingS19N13-v0": Task(400_000),
-    # A command that NetHack does not spend time on costs 0.01, about what a new message pays with beta 0.01.
-    "MiniHack-LavaCross-Levitate-Restricted-v0": Task(1_000_000, bonus=("beta=0.03",)),
-    # Things left about the floor are new to look at for ever; messages run out, and then a wand is worth the risk.
-    "MiniHack-LavaCross-Restricted-v0": Task(3_000_000, ("entropy=0.04",), ("beta=0.03", "ridge=0.01", "sees=message")),
-}
+TASKS = (
+    "MiniHack-MultiRoom-N6-v0",
+    "MiniHack-LavaCrossingS19N13-v0",
+    "MiniHack-LavaCross-Levitate-Restricted-v0",
+    "MiniHack-LavaCross-Restricted-v0",
+)
 RANDOM = "random"
 METHODS = ("e3b", "none", RANDOM)
 NAMES = {**LABELS, RANDOM: "random policy"}
@@ -52,7 +37,7 @@ KEPT = ("config.yaml", CURVE, EVALUATION)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, help="of every run, in place of the task's own")
@@ -72,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if method == RANDOM:
                     command("train", f"RUN={run}", *words)
                 else:
-                    train(run, given.steps or TASKS[task].steps, [*words, *TASKS[task].words_for(method), *given.words])
+                    steps = given.steps or resolve("impala", "home", {"env": task, "method": method}).config.steps
+                    train(run, steps, [*words, *given.words])
                 episodes = given.episodes * (5 if method == RANDOM else 1)  # its share may be a few in a thousand
                 command("evaluate", f"RUN={run}", f"EPISODES={episodes}")
                 keep(run, kept, files)
@@ -100,10 +86,10 @@ def report(out: Path) -> None:
     source = settings["provenance"][-1]
     (out / "README.md").write_text(
         "# MiniHack: IMPALA with E3B and without a bonus\n\n"
-        "The `home` preset of `make train` with the task's own words (`config.yaml` has the command), one run a row; "
-        "success is the share of episodes in worlds that training did not use, with its 95 % Wilson interval, actions "
+        "The `home` preset of `make train`, one run a row; beside it what the preset changes for the task. "
+        "Success is the share of episodes in worlds that training did not use, with its 95 % Wilson interval, actions "
         f"drawn from the policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
-        "| task | method | words | seed | frames | minutes | episodes | success | 0.8 of training episodes at |\n"
+        "| task | method | changes | seed | frames | minutes | episodes | success | 0.8 of training episodes at |\n"
         + "|---" * 9
         + "|\n"
         + "\n".join(rows)
@@ -128,15 +114,24 @@ def _curve(folder: Path) -> list[Point]:
 
 
 def _row(config: dict[str, Any], curve: list[Point], found: dict[str, Any]) -> str:
-    cells = [config["env"], NAMES[config["method"]], " ".join(TASKS[config["env"]].words_for(config["method"]))]
+    cells = [config["env"], NAMES[config["method"]]]
     if config["method"] != RANDOM:
         reached = steps_to(curve)
-        cells += [str(config["seed"]), f"{found['frames'] / 1e6:.2f}M", f"{curve[-1].seconds / 60:.0f}"]
+        cells += [_changes(config), str(config["seed"])]
+        cells += [f"{found['frames'] / 1e6:.2f}M", f"{curve[-1].seconds / 60:.0f}"]
         when = "never" if reached is None else f"{reached / 1e6:.2f}M"
     else:
-        cells, when = [*cells[:2], "", "", "", ""], ""
+        cells, when = [*cells, "", "", "", ""], ""
     cells += [str(found["episodes"]), "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**found["success"]), when]
     return "| " + " | ".join(cells) + " |"
+
+
+def _changes(config: dict[str, Any]) -> str:
+    """What the preset changes for the task, as words of `make train`, with the run's own values."""
+    layers = task_layers("home", "impala", config["env"], config["method"])
+    names = dict.fromkeys(name for layer in layers for name in (*layer, *layer.get("bonus", {})))
+    values = {**config, **config["bonus"]}
+    return " ".join(f"{name}={values[name]}" for name in names if name not in ("steps", "bonus"))
 
 
 if __name__ == "__main__":

@@ -175,7 +175,16 @@ def sort_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dic
 
 
 def preset_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
-    """The differences of a preset: for all methods, for the method's family, for the method."""
+    """The differences of a preset: for all methods, for the method's family, for the method; then those of the task."""
+    return [*_sections_of(preset, agent, env, method), *task_layers(preset, agent, env, method)]
+
+
+def task_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
+    """The differences that a preset has for this environment alone, in the same order."""
+    return _sections_of(preset, agent, env, method, of_task=True)
+
+
+def _sections_of(preset: str, agent: str, env: str, method: str, of_task: bool = False) -> list[dict[str, Any]]:
     name = suite_file(env)
     presets = load_presets(name)
     if preset not in presets:
@@ -186,7 +195,7 @@ def preset_layers(preset: str, agent: str, env: str, method: str) -> list[dict[s
         raise ValueError(
             f"PRESET={preset} of {name} is for AGENT={' or '.join(presets[preset])}, not for {agent}; take PRESET=home"
         )
-    sections = presets[preset][agent]
+    sections = presets[preset][agent].get(env, {}) if of_task else presets[preset][agent]
     wanted = dict.fromkeys(("all", method.split("-")[0], method))  # each once, in this order
     return [sort_options(agent, method, sections[section])[0] for section in wanted if section in sections]
 
@@ -198,19 +207,22 @@ def suite_file(env: str) -> str:
 
 
 def load_presets(name: str) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """preset -> agent -> section -> fields, checked for names that mean nothing."""
+    """preset -> agent -> section -> fields, or -> task -> section -> fields, checked for names that mean nothing."""
     path = PRESET_FOLDER / f"{name}.yaml"
     content = yaml.safe_load(path.read_text())
-    sections = {"all", *METHODS, *(method.split("-")[0] for method in METHODS)}
+    tasks, sections = all_tasks(), {"all", *METHODS, *(method.split("-")[0] for method in METHODS)}
+
+    def check(where: str, names: Iterable[str], known: Collection[str], kind: str) -> None:
+        for wrong in (name for name in names if name not in known):
+            raise ValueError(f"{path.name}: {where} has no {kind} {wrong!r}; {closest(wrong, known)}")
+
     for preset, agents in content.items():
+        check(preset, agents, AGENTS, "agent")
         for agent, parts in agents.items():
-            if agent not in AGENTS:
-                raise ValueError(f"{path.name}: {preset} has a section for {agent!r}; {closest(agent, AGENTS)}")
-            for section in parts:
-                if section not in sections:
-                    raise ValueError(
-                        f"{path.name}: {preset}.{agent} has no method {section!r}; {closest(section, sections)}"
-                    )
+            where = f"{preset}.{agent}"
+            check(where, parts, {*sections, *tasks}, "method or task")
+            for task in (part for part in parts if part in tasks):
+                check(f"{where}.{task}", parts[task], sections, "method")
     return content  # type: ignore[no-any-return]
 
 

@@ -2,12 +2,17 @@
 
 import json
 import re
+from dataclasses import asdict
 
+import pytest
 import yaml
 
+from e3b_gym.bonuses import METHODS
 from experiments import minihack
 from experiments.settings import resolve
+from experiments.study import Point
 
+OTHER = "MiniHack-MultiRoom-N6-Lava-v0"
 TASK = "MiniHack-MultiRoom-N6-v0"
 
 
@@ -32,9 +37,17 @@ def test_a_study_trains_what_is_missing_and_reports_what_is_there(tmp_path):
     assert (kept / "progress.csv").stat().st_mtime_ns == before
 
 
-def test_words_of_the_bonus_are_for_those_who_have_one():
-    task = minihack.TASKS["MiniHack-LavaCross-Restricted-v0"]
-    assert set(task.words_for("none")) < set(task.words_for("e3b"))
-    for method in ("e3b", "none"):
-        given = dict(word.split("=") for word in task.words_for(method))
-        resolve("impala", "home", {"env": "MiniHack-LavaCross-Restricted-v0", "method": method, **given})
+@pytest.mark.parametrize("task", minihack.TASKS)
+def test_the_home_preset_knows_the_tasks_that_were_measured(task):
+    assert (
+        resolve("impala", "home", {"env": task}).config.steps < resolve("impala", "home", {"env": OTHER}).config.steps
+    )
+    for method in METHODS:
+        resolve("impala", "home", {"env": task, "method": method})
+
+
+def test_the_report_names_what_the_preset_changes_for_a_task():
+    found = {"frames": 10, "episodes": 2, "success": {"mean": 0.5, "low": 0.1, "high": 0.9}}
+    for method, changes in (("e3b", "entropy=0.04 beta=0.03 ridge=0.01 sees=message"), ("none", "entropy=0.04")):
+        config = asdict(resolve("impala", "home", {"env": "MiniHack-LavaCross-Restricted-v0", "method": method}).config)
+        assert f"| {changes} | 0 |" in minihack._row(config, [Point(10, 60.0, 0.5, 3.0)], found)

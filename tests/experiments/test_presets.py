@@ -50,6 +50,32 @@ def test_a_preset_holds_differences_only(suite):
                 assert value != defaults[name], f"{name} is the default already"
 
 
+def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
+    task = "MiniHack-LavaCross-Restricted-v0"
+    config = resolve("impala", "home", {"env": task}).config
+    assert (config.entropy, config.steps, config.num_envs) == (0.04, 3_000_000, 64)
+    assert config.bonus == {"beta": 0.03, "ridge": 0.01, "sees": "message"}
+    assert resolve("impala", "home", {"env": task, "method": "none"}).config.bonus == {}
+    assert resolve("impala", "home", {"env": task, "method": "e3b-policy"}).config.bonus["sees"] is None
+    assert resolve("impala", "home", {"env": task, "beta": "0.5"}).config.bonus["beta"] == 0.5
+    assert resolve("impala", "home", {"env": ENVS["minihack"]}).config.entropy == 0.01
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("home: {impalla: {all: {}}}", "home has no agent 'impalla'; did you mean impala"),
+        ("home: {impala: {e4b: {}}}", "home.impala has no method or task 'e4b'; did you mean e3b"),
+        ("home: {impala: {Rooms-K4-v0: {al: {}}}}", "home.impala.Rooms-K4-v0 has no method 'al'; did you mean all"),
+    ],
+)
+def test_names_that_mean_nothing_in_a_preset_file_are_refused(tmp_path, monkeypatch, written, message):
+    (tmp_path / "rooms.yaml").write_text(written)
+    monkeypatch.setattr(settings, "PRESET_FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load_presets("rooms")
+
+
 def test_the_papers_table_of_minihack():
     common = {
         "learning_rate": 1e-4,
