@@ -2,7 +2,7 @@
 
 python -m experiments.minihack [WORD=value ...] [--tasks ...] [--methods ...] [--seeds N]
 
-Every run is the `home` preset. Its folder is under runs/minihack/ and is gone on with if
+Every run is the `home` preset. Its folder is under runs/minihack/ and is resumed if
 it was stopped; its settings, curve and evaluation are copied to results/minihack/runs/, from which the report is made.
 """
 
@@ -11,14 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from agents.impala.config import Config
 from experiments.long_runs import command, keep, progress, train
 from experiments.plots import plot_panels, steps_to
-from experiments.settings import resolve, task_layers
+from experiments.settings import as_words, general_layers, resolve
 from experiments.study import Point
 from experiments.table import LABELS
 
@@ -31,6 +33,7 @@ TASKS = (
 RANDOM = "random"
 METHODS = ("e3b", "none", RANDOM)
 NAMES = {**LABELS, RANDOM: "random policy"}
+IGNORED = ("seed", "steps", "engine", "actors")  # in the table, or nothing to do with what is learned
 CURVE, EVALUATION = "progress.csv", "evaluation-latest-seed0.json"
 KEPT = ("config.yaml", CURVE, EVALUATION)
 
@@ -86,10 +89,10 @@ def report(out: Path) -> None:
     source = settings["provenance"][-1]
     (out / "README.md").write_text(
         "# MiniHack: IMPALA with E3B and without a bonus\n\n"
-        "The `home` preset of `make train`, one run a row; beside it what the preset changes for the task. "
+        "The `home` preset of `make train`, one run a row, with what it has for the task alone. "
         "Success is the share of episodes in worlds that training did not use, with its 95 % Wilson interval, actions "
         f"drawn from the policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
-        "| task | method | changes | seed | frames | minutes | episodes | success | 0.8 of training episodes at |\n"
+        "| task | method | of the task | seed | frames | minutes | episodes | success | 0.8 of training episodes at |\n"
         + "|---" * 9
         + "|\n"
         + "\n".join(rows)
@@ -127,11 +130,12 @@ def _row(config: dict[str, Any], curve: list[Point], found: dict[str, Any]) -> s
 
 
 def _changes(config: dict[str, Any]) -> str:
-    """What the preset changes for the task, as words of `make train`, with the run's own values."""
-    layers = task_layers("home", "impala", config["env"], config["method"])
-    names = dict.fromkeys(name for layer in layers for name in (*layer, *layer.get("bonus", {})))
-    values = {**config, **config["bonus"]}
-    return " ".join(f"{name}={values[name]}" for name in names if name not in ("steps", "bonus"))
+    """Where a run differs from what `home` has for every task, as words of `make train`."""
+    usual: dict[str, Any] = {"env": config["env"], "method": config["method"]}
+    for layer in general_layers("home", "impala", **usual):
+        usual |= layer
+    usual = asdict(Config(**usual))
+    return as_words({name: value for name, value in config.items() if name not in IGNORED and value != usual[name]})
 
 
 if __name__ == "__main__":

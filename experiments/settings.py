@@ -176,15 +176,33 @@ def sort_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dic
 
 def preset_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
     """The differences of a preset: for all methods, for the method's family, for the method; then those of the task."""
-    return [*_sections_of(preset, agent, env, method), *task_layers(preset, agent, env, method)]
+    return general_layers(preset, agent, env, method) + task_layers(preset, agent, env, method)
+
+
+def general_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
+    """Those for every task of the suite."""
+    return _pick(preset_sections(preset, agent, env), agent, method)
 
 
 def task_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
-    """The differences that a preset has for this environment alone, in the same order."""
-    return _sections_of(preset, agent, env, method, of_task=True)
+    """Those for this environment alone."""
+    return _pick(preset_sections(preset, agent, env).get(env, {}), agent, method)
 
 
-def _sections_of(preset: str, agent: str, env: str, method: str, of_task: bool = False) -> list[dict[str, Any]]:
+def _pick(sections: Mapping[str, Any], agent: str, method: str) -> list[dict[str, Any]]:
+    wanted = dict.fromkeys(("all", method.split("-")[0], method))  # each once, in this order
+    return [sort_options(agent, method, sections[section])[0] for section in wanted if section in sections]
+
+
+def as_words(fields: Mapping[str, Any]) -> str:
+    """Fields of a config as one writes them on the command line."""
+    words = {name: value for name, value in fields.items() if name not in ("bonus", "env_options")}
+    words |= fields.get("bonus", {}) | {f"env.{name}": value for name, value in fields.get("env_options", {}).items()}
+    return " ".join(f"{name}={value}" for name, value in words.items())
+
+
+def preset_sections(preset: str, agent: str, env: str) -> dict[str, dict[str, Any]]:
+    """What the environment's preset file holds for a preset and an agent."""
     name = suite_file(env)
     presets = load_presets(name)
     if preset not in presets:
@@ -195,9 +213,7 @@ def _sections_of(preset: str, agent: str, env: str, method: str, of_task: bool =
         raise ValueError(
             f"PRESET={preset} of {name} is for AGENT={' or '.join(presets[preset])}, not for {agent}; take PRESET=home"
         )
-    sections = presets[preset][agent].get(env, {}) if of_task else presets[preset][agent]
-    wanted = dict.fromkeys(("all", method.split("-")[0], method))  # each once, in this order
-    return [sort_options(agent, method, sections[section])[0] for section in wanted if section in sections]
+    return presets[preset][agent]
 
 
 def suite_file(env: str) -> str:
@@ -210,19 +226,22 @@ def load_presets(name: str) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """preset -> agent -> section -> fields, or -> task -> section -> fields, checked for names that mean nothing."""
     path = PRESET_FOLDER / f"{name}.yaml"
     content = yaml.safe_load(path.read_text())
-    tasks, sections = all_tasks(), {"all", *METHODS, *(method.split("-")[0] for method in METHODS)}
+    tasks = {task for task in all_tasks() if suite_file(task) == name}
+    sections = {"all", *METHODS, *(method.split("-")[0] for method in METHODS)}
 
-    def check(where: str, names: Iterable[str], known: Collection[str], kind: str) -> None:
-        for wrong in (name for name in names if name not in known):
+    def check(where: str, parts: Any, kind: str, known: Collection[str]) -> None:
+        if not isinstance(parts, Mapping):
+            raise ValueError(f"{path.name}: {where} must hold sections; got {parts!r}")
+        for wrong in (part for part in parts if part not in known):
             raise ValueError(f"{path.name}: {where} has no {kind} {wrong!r}; {closest(wrong, known)}")
 
     for preset, agents in content.items():
-        check(preset, agents, AGENTS, "agent")
+        check(preset, agents, "agent", AGENTS)
         for agent, parts in agents.items():
             where = f"{preset}.{agent}"
-            check(where, parts, {*sections, *tasks}, "method or task")
+            check(where, parts, "method or task", {*sections, *tasks})
             for task in (part for part in parts if part in tasks):
-                check(f"{where}.{task}", parts[task], sections, "method")
+                check(f"{where}.{task}", parts[task], "method (fields go under all, or under a method)", sections)
     return content  # type: ignore[no-any-return]
 
 

@@ -35,7 +35,16 @@ from experiments.players import AnyConfig, world_options
 from experiments.progress import Progress, duration, short
 from experiments.random_agent import RandomConfig
 from experiments.runs import RunFolder, changed
-from experiments.settings import RunOptions, Settings, is_set, resolve, split_arguments, suite_file
+from experiments.settings import (
+    RunOptions,
+    Settings,
+    as_words,
+    is_set,
+    resolve,
+    split_arguments,
+    suite_file,
+    task_layers,
+)
 
 WORDS = ("AGENT", "PRESET", "RUN", "RESUME")
 
@@ -152,7 +161,10 @@ def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared
     folder.save(settings)
     trainee.save_into(folder.checkpoints)
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
-    print(f"{short(config.steps)} frames\nrun: {folder.path}   (curves: make board)", flush=True)
+    print(f"{short(config.steps)} frames")
+    if own := task_layers(settings.preset, settings.agent, config.env, config.method):
+        print(f"the preset has for this task: {' '.join(map(as_words, own))}")
+    print(f"run: {folder.path}   (curves: make board)", flush=True)
     return folder, settings, trainee
 
 

@@ -101,7 +101,10 @@ def _e3b(
         phi = Frozen(spaces.new_encoder(sees=sees))
     elif representation == "policy":
         if sees is not None:
-            raise ValueError(f"sees={sees!r} is of E3B's own encoder; the policy's features come from all it observes")
+            raise ValueError(
+                f"the policy's features cannot be blinded to all but {sees!r}: leave out sees=, or say sees=null where "
+                "a preset sets it"
+            )
         phi = PolicyFeatures()
     else:
         raise ValueError(f"unknown representation {representation!r}; choose from inverse, random, policy")

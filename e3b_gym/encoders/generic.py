@@ -123,7 +123,7 @@ class ModuleEncoder(Encoder):
 
 
 class PartialEncoder(Encoder):
-    """An encoder that is shown some keys of a Dict observation; in place of the others it gets zeros."""
+    """An encoder behind `show_only`."""
 
     def __init__(self, encoder: Encoder, keys: frozenset[str]) -> None:
         super().__init__()
@@ -192,12 +192,12 @@ def as_encoder(module: nn.Module, observation_space: spaces.Space[Any]) -> Encod
 
 
 def show_only(encoder: Encoder, observation_space: spaces.Space[Any], keys: str | Sequence[str]) -> Encoder:
-    """The encoder, shown only these keys of the observations."""
+    """The encoder, shown only these entries of a Dict observation; in place of the others it gets zeros."""
     known = list(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else []
-    wanted = [keys] if isinstance(keys, str) else list(keys)
-    if not wanted or set(wanted) - set(known):
-        there = f"its keys are {', '.join(known)}" if known else f"this one is {type(observation_space).__name__}"
-        raise ValueError(f"sees={keys!r} must name keys of a Dict observation; {there}")
+    wanted: list[Any] = list(keys) if isinstance(keys, (list, tuple)) else [keys]
+    if not wanted or any(key not in known for key in wanted):
+        there = f"its entries are {', '.join(map(str, known))}" if known else "this is no Dict"
+        raise ValueError(f"sees={keys!r} must name one or a list of a Dict observation's entries; {there}")
     return PartialEncoder(encoder, frozenset(wanted))
 
 

@@ -26,7 +26,7 @@ def save_engine(
     action_space: gym.Space[Any],
 ) -> None:
     """Writes the file, all or nothing."""
-    options = {name: value for name, value in recipe.options.items() if isinstance(value, _PLAIN)}
+    options = {name: value for name, value in recipe.options.items() if _is_plain(value)}
     state = {
         "format": _FORMAT,
         "recipe": {**asdict(recipe), "options": options},
@@ -37,6 +37,10 @@ def save_engine(
     temporary = Path(path).with_name(Path(path).name + ".part")
     torch.save(state, temporary)
     temporary.replace(path)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value)))
 
 
 def load_engine(

@@ -156,7 +156,7 @@ def test_an_encoder_of_your_own_can_be_shown_some_keys():
 
 
 def test_only_a_dict_has_keys_to_see():
-    with pytest.raises(ValueError, match="must name keys of a Dict observation; this one is Box"):
+    with pytest.raises(ValueError, match="must name one or a list of a Dict observation's entries; this is no Dict"):
         make_bonus("e3b", Box(-1, 1, (3,)), ACTIONS, 4, sees="message")
 
 
@@ -182,9 +182,11 @@ def test_rnd_refuses_a_network_that_cannot_be_drawn_again():
         ("e3b", {"representation": "bert"}, "unknown representation 'bert'"),
         ("e3b", {"bonus_of": "last"}, "bonus_of must be"),
         ("e3b", {"bonus_of": "current", "include_first": True}, "include_first has no meaning"),
-        ("e3b", {"sees": "colour"}, "its keys are blstats, glyphs, message"),
-        ("e3b", {"sees": []}, "must name keys of a Dict observation"),
-        ("e3b-policy", {"sees": "message"}, "the policy's features come from all it observes"),
+        ("e3b", {"sees": "colour"}, "its entries are blstats, glyphs, message"),
+        ("e3b", {"sees": []}, "must name one or a list of a Dict observation's entries"),
+        ("e3b", {"sees": True}, "sees=True must name"),
+        ("e3b", {"sees": [["message"]]}, "must name one or a list"),
+        ("e3b-policy", {"sees": "message"}, "the policy's features cannot be blinded to all but 'message'"),
         ("rnd", {"sees": "message"}, "it has none"),
         ("count", {"key": "colour"}, "unknown count key 'colour'; choose from full, position"),
     ],

@@ -6,6 +6,7 @@ import pytest
 
 from agents.impala.config import Config
 from e3b_gym.bonuses import METHODS
+from e3b_gym.envs.registry import all_tasks
 from experiments import settings
 from experiments.ppo_config import PPOConfig
 from experiments.settings import PRESET_FOLDER, closest, convert, load_presets, resolve, scalar, split_arguments
@@ -46,8 +47,21 @@ def test_a_preset_holds_differences_only(suite):
     for agents in load_presets(suite).values():
         for agent, sections in agents.items():
             defaults = {field.name: field.default for field in dataclasses.fields(settings.AGENTS[agent])}
+            tasks = {name: parts for name, parts in sections.items() if name in all_tasks()}
             for name, value in sections["all"].items():
                 assert value != defaults[name], f"{name} is the default already"
+            for parts in tasks.values():
+                for name, value in parts.get("all", {}).items():
+                    assert value != sections["all"].get(name, defaults[name]), f"{name} is {agent}'s already"
+
+
+@pytest.mark.parametrize("suite", ENVS)
+def test_every_task_of_a_preset_resolves_for_every_method(suite):
+    for preset, agents in load_presets(suite).items():
+        for agent, sections in agents.items():
+            for task in set(sections) & set(all_tasks()):
+                for method in METHODS:
+                    assert resolve(agent, preset, {"env": task, "method": method}).config.env == task
 
 
 def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
@@ -66,7 +80,10 @@ def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
     [
         ("home: {impalla: {all: {}}}", "home has no agent 'impalla'; did you mean impala"),
         ("home: {impala: {e4b: {}}}", "home.impala has no method or task 'e4b'; did you mean e3b"),
-        ("home: {impala: {Rooms-K4-v0: {al: {}}}}", "home.impala.Rooms-K4-v0 has no method 'al'; did you mean all"),
+        ("home: {impala: {Rooms-K4-v0: {al: {}}}}", "home.impala.Rooms-K4-v0 has no method .* 'al'; did you mean all"),
+        ("home: {impala: {Rooms-K4-v0: {steps: 5}}}", "fields go under all, or under a method"),
+        ("home: {impala: {Rooms-K4-v0: }}", "home.impala.Rooms-K4-v0 must hold sections; got None"),
+        ("home: {impala: {MiniHack-MultiRoom-N6-v0: {all: {}}}}", "has no method or task 'MiniHack-MultiRoom-N6-v0'"),
     ],
 )
 def test_names_that_mean_nothing_in_a_preset_file_are_refused(tmp_path, monkeypatch, written, message):

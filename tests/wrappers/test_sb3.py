@@ -23,9 +23,11 @@ from walks import PLACES, Walk, walks
 from e3b_gym.bonuses import METHODS, InverseSqrtCount, make_bonus
 from e3b_gym.bonuses.keys import full_observation
 from e3b_gym.encoders import UnsupportedSpaceError
+from e3b_gym.encoders.generic import PartialEncoder
 from e3b_gym.wrappers import sb3_wrapper
 from e3b_gym.wrappers.gymnasium import E3BReward
 from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
+from e3b_gym.wrappers.sb3 import make_vec_env as make_world
 
 NEEDS_POLICY = {"agac", "agac-nocount", "e3b-policy"}
 NEEDS_PARTS = {name for name in METHODS if name.endswith(("-position", "-image", "-message", "-subsampled"))}
@@ -220,6 +222,17 @@ def test_save_and_load_continue_exactly(tmp_path: Path) -> None:
     assert results[0][1] == results[1][1]
     np.testing.assert_array_equal(results[0][2], results[1][2])
     assert [file.name for file in tmp_path.iterdir()] == ["bonus.pt"]
+
+
+@pytest.mark.parametrize("sees", ["view", ["view", "position"]])
+def test_what_the_encoder_sees_is_saved(tmp_path: Path, sees: Any) -> None:
+    wrapper = E3BRewardWrapper(make_world("Rooms-K3-v0", n_envs=2, seed=0), seed=0, sees=sees)
+    wrapper.save(tmp_path / "bonus.pt")
+    loaded = E3BRewardWrapper.load(tmp_path / "bonus.pt", make_world("Rooms-K3-v0", n_envs=2, seed=0))
+    encoder = loaded.bonus.representation.encoder
+    assert isinstance(encoder, PartialEncoder)
+    assert encoder.keys == ({sees} if isinstance(sees, str) else set(sees))
+    np.testing.assert_array_equal(play(loaded, 9)[0], play(wrapper, 9)[0])
 
 
 def test_a_loaded_wrapper_keeps_its_settings_when_presets_change(tmp_path: Path, monkeypatch: Any) -> None:
