@@ -25,8 +25,7 @@ from agents.recurrent_ppo import RecurrentPPO
 from e3b_gym.unroll import Tree, tree_map
 from e3b_gym.wrappers.engine import BonusEngine
 from e3b_gym.wrappers.saving import load_engine
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper, make_vec_env
-from e3b_gym.wrappers.sb3_extractor import ENCODER_POLICY
+from e3b_gym.wrappers.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
 from e3b_gym.wrappers.sb3_policy import LogitsTap, PolicyEncoder, reads_policy_features
 from experiments.ppo_config import PPOConfig
 

@@ -9,10 +9,12 @@ model = PPO("MultiInputPolicy", venv).learn(1_000_000, callback=EncoderUpdateCal
 from e3b_gym.wrappers.sb3_callbacks import EncoderUpdateCallback
 from e3b_gym.wrappers.sb3_checkpoints import E3BCheckpointCallback, resume
 from e3b_gym.wrappers.sb3_envs import make_vec_env
+from e3b_gym.wrappers.sb3_extractor import ENCODER_POLICY
 from e3b_gym.wrappers.sb3_wrapper import E3BRewardWrapper, find_wrapper
 from e3b_gym.wrappers.vector_adapter import GymnasiumVecEnv
 
 __all__ = [
+    "ENCODER_POLICY",
     "E3BCheckpointCallback",
     "E3BRewardWrapper",
     "EncoderUpdateCallback",
