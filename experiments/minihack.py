@@ -92,7 +92,8 @@ def report(out: Path) -> None:
         "The `home` preset of `make train`, one run a row, with what it has for the task alone. "
         "Success is the share of episodes in worlds that training did not use, with its 95 % Wilson interval, actions "
         f"drawn from the policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
-        "| task | method | of the task | seed | frames | minutes | episodes | success | 0.8 of training episodes at |\n"
+        "| task | method | settings of the task | seed | frames | minutes | episodes | success "
+        "| 0.8 of training episodes at |\n"
         + "|---" * 9
         + "|\n"
         + "\n".join(rows)
