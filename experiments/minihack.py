@@ -93,11 +93,7 @@ def report(out: Path) -> None:
         "Success is the share of episodes in worlds that training did not use, with its 95 % Wilson interval, actions "
         f"drawn from the policy (`make evaluate`). Minutes are those of the whole training ({source['machine']}).\n\n"
         "| task | method | settings of the task | seed | frames | minutes | episodes | success "
-        "| 0.8 of training episodes at |\n"
-        + "|---" * 9
-        + "|\n"
-        + "\n".join(rows)
-        + "\n\n![curves](curves.png)\n\n"
+        "| 0.8 of training episodes at |\n" + "|---" * 9 + "|\n" + "\n".join(rows) + "\n\n![curves](curves.png)\n\n"
         f"Made by `python -m experiments.minihack` at commit {', '.join(sorted(commits))}. Settings, curve and "
         "evaluation of every run are in `runs/`. [How the settings were found](tuning.md), with what did not work.\n"
     )
