@@ -2,10 +2,13 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -85,7 +88,7 @@ def test_nothing_is_left_after_any_end_of_the_process(ending, tmp_path):
 
 
 def test_closing_the_last_game_removes_files_and_cleaner_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "base_directory", lambda: tmp_path)
     monkeypatch.setattr(scratch, "_root", None)
     first, second = minihack.make(FREEZE), minihack.make(LAVA)
     first.reset(seed=0)
@@ -105,7 +108,7 @@ def use_and_drop_in_child(env):
 
 
 def test_a_forked_child_leaves_its_parents_files_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "base_directory", lambda: tmp_path)
     monkeypatch.setattr(scratch, "_root", None)
     env = minihack.make(LAVA)
     env.reset(seed=0)
@@ -132,6 +135,44 @@ def test_roots_of_dead_machines_are_swept_and_living_ones_kept(tmp_path, monkeyp
         scratch._sweep(tmp_path)
         assert living.exists()
         player.communicate(b"\n")
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """A place that stands for /dev/shm, with no other place named."""
+    monkeypatch.setattr(scratch, "MEMORY", tmp_path)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_games_keep_their_files_in_memory(memory, monkeypatch):
+    monkeypatch.setattr(scratch, "_root", None)
+    env = minihack.make(LAVA)
+    env.reset(seed=0)
+    assert [path.name.startswith(scratch.PREFIX) for path in memory.iterdir()] == [True]
+    env.close()
+    assert list(memory.iterdir()) == []
+
+
+def test_little_memory_is_left_to_others(memory, monkeypatch):
+    assert scratch.base_directory() == memory
+    monkeypatch.setattr(scratch, "ROOM", shutil.disk_usage(memory).total + 1)
+    assert scratch.base_directory() == Path(tempfile.gettempdir())
+
+
+def test_a_system_without_files_in_memory_takes_the_temporary_directory(memory, monkeypatch):
+    monkeypatch.setattr(scratch, "MEMORY", memory / "missing")
+    assert scratch.base_directory() == Path(tempfile.gettempdir())
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "TEMP", "TMP"])
+def test_who_names_a_temporary_directory_gets_it(name, memory, monkeypatch):
+    elsewhere = memory / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv(name, str(elsewhere))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # what it found out earlier
+    assert scratch.base_directory() == elsewhere
 
 
 def resident_bytes_after(env, resets):

@@ -11,17 +11,17 @@ import pytest
 from minihack_player import DELTAS, read_level
 
 from e3b_gym.envs import minihack
-from e3b_gym.envs.minihack import TASKS
+from e3b_gym.envs.minihack import TASKS, level
+from e3b_gym.envs.minihack.grid_level import GridLevel, copy_grid, minigrid_env
 from e3b_gym.envs.minihack.level import (
     LevelError,
-    _minigrid_env,
     _package_directory,
     archive,
     compile_level,
-    description_source,
-    grid_description,
+    level_source,
+    run_lev_comp,
 )
-from e3b_gym.envs.minihack.tasks import LavaCrossing, MultiRoom
+from e3b_gym.envs.minihack.tasks import LavaCrossing, MultiRoom, StockLevel
 
 SEEDS = (0, 1, 2)
 MULTIROOMS = [id for id in minihack.PAPER_IDS if "MultiRoom" in id]
@@ -48,8 +48,8 @@ def test_multirooms_are_as_the_id_says(id, seed):
 
 
 def test_lava_monsters_places_three_and_some_level_has_exactly_three():
-    describe = description_source(TASKS["MiniHack-MultiRoom-N6-LavaMonsters-v0"])
-    assert describe(0).count("MONSTER:") == 3
+    draw = level_source(TASKS["MiniHack-MultiRoom-N6-LavaMonsters-v0"])
+    assert draw(0).description().count("MONSTER:") == 3
     assert 3 in [read_level("MiniHack-MultiRoom-N6-LavaMonsters-v0", seed).monsters for seed in range(3)]
 
 
@@ -115,11 +115,11 @@ def test_a_level_that_does_not_compile_is_an_error_in_lev_comps_words(tmp_path):
 
 
 def test_levels_that_fail_to_compile_are_retried_and_never_stale(tmp_path):
-    describe = description_source(TOO_TALL)
+    draw = level_source(TOO_TALL)
     failures = 0
     for seed in range(12):
         try:
-            compile_level(describe(seed), tmp_path)
+            compile_level(draw(seed), tmp_path)
         except LevelError:
             failures += 1
     assert failures >= 3, "this test needs a generator that fails often"
@@ -142,8 +142,8 @@ def test_a_generator_that_never_compiles_says_so():
 
 @pytest.mark.parametrize("id", ["MiniHack-MultiRoom-N4-Locked-v0", "MiniHack-MultiRoom-N6-LavaMonsters-v0"])
 def test_descriptions_compile_to_the_bytes_of_minihacks_own(id, tmp_path):
-    level = TASKS[id].level
-    grid_env = _minigrid_env(level)
+    drawn = TASKS[id].level
+    grid_env = minigrid_env(drawn)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pkg_resources
         stock_class = importlib.import_module("minihack.envs.minigrid").MiniGridHack
@@ -151,11 +151,37 @@ def test_descriptions_compile_to_the_bytes_of_minihacks_own(id, tmp_path):
         grid_env.reset(seed=seed)
         stock = object.__new__(stock_class)
         stock.minigrid_env = SimpleNamespace(unwrapped=grid_env, reset=lambda: None)
-        stock.wall, stock.door_state = "L" if level.lava_walls else "|", level.doors
-        stock.num_mon, stock.num_trap = level.monsters, 0
+        stock.wall, stock.door_state = "L" if drawn.lava_walls else "|", drawn.doors
+        stock.num_mon, stock.num_trap = drawn.monsters, 0
         stock.__dict__["_close_nethack"] = lambda: None
-        ours = compile_level(grid_description(grid_env, level), tmp_path)
+        ours = compile_level(copy_grid(grid_env, drawn), tmp_path)
         assert ours == compile_level(stock.get_env_desc(), tmp_path)
+
+
+@pytest.mark.parametrize("id", [id for id, task in TASKS.items() if not isinstance(task.level, StockLevel)])
+def test_drawn_levels_are_assembled_to_lev_comps_bytes(id, tmp_path):
+    draw, opening = level_source(TASKS[id]), level._opening()
+    assert opening is not None, "lev_comp of this NLE writes something else"
+    for seed in range(4):
+        drawn = draw(seed)
+        assert drawn.assemble(opening) == run_lev_comp(drawn.description(), tmp_path)
+
+
+def test_no_compiler_runs_for_a_drawn_level(tmp_path, monkeypatch):
+    env = minihack.make("MiniHack-MultiRoom-N6-Lava-v0")
+    env.reset(seed=0)
+    monkeypatch.setattr(level, "run_lev_comp", lambda *_: pytest.fail("lev_comp ran"))
+    env.reset()
+    env.close()
+
+
+def test_another_lev_comp_than_the_known_one_compiles_every_level_itself(tmp_path, monkeypatch):
+    expected = compile_level(level_source(TASKS["MiniHack-MultiRoom-N4-v0"])(0), tmp_path)
+    known = GridLevel.assemble
+    monkeypatch.setattr(GridLevel, "assemble", lambda self, opening: known(self, opening) + b"more")
+    monkeypatch.setattr(level, "_opening", level._opening.__wrapped__)  # asks lev_comp again
+    assert level._opening() is None
+    assert compile_level(level_source(TASKS["MiniHack-MultiRoom-N4-v0"])(0), tmp_path) == expected
 
 
 def test_a_level_pool_repeats_its_levels_and_nothing_else():

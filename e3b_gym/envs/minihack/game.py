@@ -26,7 +26,7 @@ from nle.nethack.nethack import _new_dl  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from e3b_gym.envs.minihack import almanac, scratch
-from e3b_gym.envs.minihack.level import LevelError, compile_level, description_source, stock_definition
+from e3b_gym.envs.minihack.level import LevelError, compile_level, level_source, stock_definition
 from e3b_gym.envs.minihack.tasks import StockLevel, Task
 
 CONTROL_KEYS = ("blstats", "message", "program_state", "internal")
@@ -80,7 +80,7 @@ class Game:
     ) -> None:
         self.task, self.max_steps, self.steps = task, max_steps, 0
         self._keys = key_codes(task.actions)
-        self._describe = description_source(task)
+        self._draw_level = level_source(task)
         self._fixed = isinstance(task.level, StockLevel)
         self._goal_messages = stock_definition(task.level.entry_point)[1] if isinstance(task.level, StockLevel) else ()
         self._pool_size = 1 if self._fixed else level_pool
@@ -159,7 +159,7 @@ class Game:
         """Compiles the level of a seed, or of the stream's next seed where NetHack's compiler rejects it."""
         for _ in range(_MAX_ATTEMPTS):
             try:
-                return compile_level(self._describe(seed), self._directory)
+                return compile_level(self._draw_level(seed), self._directory)
             except LevelError as error:
                 last_error = error
                 seed = int(rng.integers(_SEED_BOUND))

@@ -3,7 +3,8 @@
 description (.des text) -> lev_comp -> mylevel.lev -> nhdat, the archive NetHack opens at the start of a game.
 MiniHack runs a shell script for this (cp, lev_comp, dlb: about 20 ms) and ignores its exit code, so that a
 level that does not compile silently replays the last one. Here lev_comp runs directly, a failure raises
-`LevelError`, and Python writes the archive.
+`LevelError`, and Python writes the archive. Levels drawn on a grid, new in every episode, need no lev_comp
+(`grid_level`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import functools
 import importlib
 import importlib.util
 import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from e3b_gym.envs.minihack.tasks import LavaCrossing, MultiRoom, StockLevel, Task
+from e3b_gym.envs.minihack.grid_level import LEVEL_NAME, SAMPLES, GridLevel, Opening, copy_grid, minigrid_env
+from e3b_gym.envs.minihack.tasks import StockLevel, Task
 
 with warnings.catch_warnings():
     # Here and not where it is used: it imports pkg_resources, which warns, and keeps an exception whose traceback would
@@ -25,19 +28,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import minihack  # type: ignore[import-untyped]
 
-LEVEL_NAME = "mylevel"
-"""The level that MiniHack's dungeon file puts first."""
-
 
 class LevelError(RuntimeError):
     """A level description that NetHack's level compiler rejects."""
 
 
-def compile_level(description: str, directory: Path) -> bytes:
-    """Compiles a level description with lev_comp.
+def compile_level(level: str | GridLevel, directory: Path) -> bytes:
+    """Compiles a level.
 
     Args:
-        description: The text of a .des file whose level is called `mylevel`.
+        level: The text of a .des file whose level is called `mylevel`, or a level drawn on a grid.
         directory: A private directory; nothing stays behind in it.
 
     Returns:
@@ -46,6 +46,34 @@ def compile_level(description: str, directory: Path) -> bytes:
     Raises:
         LevelError: If lev_comp rejects the description, with its own words.
     """
+    library = _package_directory("minihack") / "lib"
+    return archive(
+        {
+            "dungeon": _read(library / "dungeon"),
+            f"{LEVEL_NAME}.lev": _compiled(level, directory),
+            "quest.dat": _read(library / "quest.dat"),
+        }
+    )
+
+
+def _compiled(level: str | GridLevel, directory: Path) -> bytes:
+    if isinstance(level, str):
+        return run_lev_comp(level, directory)
+    opening = _opening() if level.fits else None
+    return run_lev_comp(level.description(), directory) if opening is None else level.assemble(opening)
+
+
+@functools.cache
+def _opening() -> Opening | None:
+    """How compiled levels begin, or None where the lev_comp of this NLE writes others than `grid_level` does."""
+    with tempfile.TemporaryDirectory() as directory:
+        compiled = {level: run_lev_comp(level.description(), Path(directory)) for level in SAMPLES}
+    opening = Opening.of(compiled[SAMPLES[0]])
+    return opening if all(level.assemble(opening) == found for level, found in compiled.items()) else None
+
+
+def run_lev_comp(description: str, directory: Path) -> bytes:
+    """NetHack's level compiler: the text of a .des file -> the contents of the .lev file."""
     source, compiled = directory / f"{LEVEL_NAME}.des", directory / f"{LEVEL_NAME}.lev"
     source.write_text(description)
     try:
@@ -54,18 +82,10 @@ def compile_level(description: str, directory: Path) -> bytes:
         )
         if run.returncode != 0 or not compiled.exists():
             raise LevelError(f"lev_comp rejected the level: {run.stderr.decode(errors='replace').strip()}")
-        level = compiled.read_bytes()
+        return compiled.read_bytes()
     finally:
         source.unlink()
         compiled.unlink(missing_ok=True)
-    library = _package_directory("minihack") / "lib"
-    return archive(
-        {
-            "dungeon": _read(library / "dungeon"),
-            f"{LEVEL_NAME}.lev": level,
-            "quest.dat": _read(library / "quest.dat"),
-        }
-    )
 
 
 def archive(files: dict[str, bytes]) -> bytes:
@@ -92,8 +112,8 @@ def _archive_entry(name: str, offset: int) -> bytes:
     return f"n{name} {offset:8d}\n".encode()
 
 
-def description_source(task: Task) -> Callable[[int], str]:
-    """The function from a level seed to a level description.
+def level_source(task: Task) -> Callable[[int], str | GridLevel]:
+    """The function from a seed to a level.
 
     Stock levels ignore the seed: NetHack fills them itself.
     """
@@ -101,87 +121,13 @@ def description_source(task: Task) -> Callable[[int], str]:
     if isinstance(level, StockLevel):
         text = stock_definition(level.entry_point)[0]
         return lambda seed: text
-    grid_env = _minigrid_env(level)
+    grid_env = minigrid_env(level)
 
-    def describe(seed: int) -> str:
+    def draw(seed: int) -> GridLevel:
         grid_env.reset(seed=seed)
-        return grid_description(grid_env, level)
+        return copy_grid(grid_env, level)
 
-    return describe
-
-
-def _minigrid_env(level: MultiRoom | LavaCrossing) -> Any:
-    envs = importlib.import_module("minigrid.envs")
-    if isinstance(level, LavaCrossing):
-        return envs.CrossingEnv(size=level.size, num_crossings=level.rivers)
-    return envs.MultiRoomEnv(
-        minNumRooms=level.rooms,
-        maxNumRooms=level.rooms,
-        maxRoomSize=level.max_room_size,
-        width=level.width,
-        height=level.height,
-    )
-
-
-def grid_description(grid_env: Any, level: MultiRoom | LavaCrossing) -> str:
-    """Writes the current grid of a MiniGrid env as a NetHack level description.
-
-    As in MiniHack, empty rows above the rooms are dropped, cells left of the first and right of the last wall
-    of a row are solid stone, and the grid's last row is left out (MultiRoom never uses it; for LavaCrossing
-    solid stone replaces the wall).
-    """
-    rooms = level if isinstance(level, MultiRoom) else MultiRoom(rooms=1)
-    wall = "L" if rooms.lava_walls else "|"
-    symbols = {"wall": wall, "door": "+", "lava": "L"}
-    grid, doors = grid_env.grid, []
-    rows: list[str] = []
-    top = 0
-    width = grid.width
-    for y in range(grid.height - 1):
-        cells = grid.grid[y * width : (y + 1) * width]
-        row = "".join(["." if cell is None else symbols.get(cell.type, ".") for cell in cells])
-        if wall not in row:
-            top += not rows
-            continue
-        first, last = row.index(wall), row.rindex(wall)
-        rows.append(" " * first + row[first : last + 1] + " " * (width - last - 1))
-        doors += [(x, y - top) for x, symbol in enumerate(row) if symbol == "+"]
-    goal_x, goal_y = _goal_position(grid)
-    start = int(grid_env.agent_pos[0]), int(grid_env.agent_pos[1]) - top
-    return _description(rows, start, (goal_x, goal_y - top), doors, rooms)
-
-
-def _goal_position(grid: Any) -> tuple[int, int]:
-    index = next(i for i, cell in enumerate(grid.grid) if cell is not None and cell.type == "goal")
-    y, x = divmod(index, grid.width)
-    return x, y
-
-
-def _description(
-    rows: list[str],
-    start: tuple[int, int],
-    goal: tuple[int, int],
-    doors: list[tuple[int, int]],
-    level: MultiRoom,
-) -> str:
-    x, y = start
-    elsewhere_x, elsewhere_y = abs(x - 1), abs(y - 1)  # BRANCH wants an area to avoid: any cell but the start
-    lines = [
-        f"MAZE: \"{LEVEL_NAME}\", ' '",
-        "FLAGS:hardfloor",
-        "INIT_MAP: solidfill,' '",
-        "GEOMETRY:center,center",
-        "MAP",
-        *rows,
-        "ENDMAP",
-        f'REGION:(0,0,{len(rows[0])},{len(rows)}),lit,"ordinary"',
-        f"STAIR:({goal[0]},{goal[1]}),down",
-        f"BRANCH:({x},{y},{x},{y}),({elsewhere_x},{elsewhere_y},{elsewhere_x},{elsewhere_y})",
-        *(f"DOOR:{level.doors},({door_x},{door_y})" for door_x, door_y in doors),
-        "WALLIFY",
-        *["MONSTER:random,random"] * level.monsters,
-    ]
-    return "\n".join(lines) + "\n"
+    return draw
 
 
 @functools.cache

@@ -1,0 +1,213 @@
+"""Levels drawn by MiniGrid's generators, as text for NetHack's level compiler and as what the compiler makes of it.
+
+The compiler, lev_comp, is a program of its own: starting it for every episode takes a millisecond on an idle machine,
+and several where processes wait for a core. A compiled level is a list of instructions for a stack machine behind
+their number,
+
+    push a value: its type, then 8 bytes, or the length and bytes of a text  |  do something: draw the map, put a door
+
+and a level drawn on a grid needs nine of the latter. `GridLevel.assemble` writes them as lev_comp does, byte for byte;
+`level` trusts it only where it agrees with the lev_comp that is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from e3b_gym.envs.minihack.tasks import MAP_HEIGHT, MAP_WIDTH, LavaCrossing, MultiRoom
+
+LEVEL_NAME = "mylevel"
+"""The level that MiniHack's dungeon file puts first."""
+
+Cell = tuple[int, int]  # column, row
+
+# NetHack's instructions and the types of what they push.
+_MONSTER, _DOOR, _STAIR, _BRANCH, _WALLIFY, _MAP, _REGION, _END_REGION, _PUSH, _SELECT_POINT = (
+    2, 7, 8, 17, 22, 23, 25, 38, 40, 64,
+)  # fmt: skip
+_INT, _TEXT, _PLACE, _AREA, _KIND = 1, 2, 4, 5, 7
+_EVERYWHERE, _ANYWHERE, _ANY_KIND = 0xFFFFFFFF, 1 << 24, -1
+_DOOR_STATES = {"open": 2, "closed": 4, "locked": 8}
+_BRANCH_KIND, _MONSTER_DETAILS = 3, 16
+_TERRAIN = bytes.maketrans(b" |L+.", bytes([1, 2, 21, 23, 25]))
+
+
+@dataclass(frozen=True)
+class GridLevel:
+    """A map with a start, a goal, doors and monsters.
+
+    Attributes:
+        rows: The map, its rows of one width: wall "|", lava "L", door "+", floor ".", solid stone " ".
+        start, goal, doors: Where the hero begins, where the stairs down are, where the doors are.
+        door_state: "open", "closed" or "locked".
+        monsters: How many, of any kind and anywhere.
+    """
+
+    rows: tuple[str, ...]
+    start: Cell
+    goal: Cell
+    doors: tuple[Cell, ...] = ()
+    door_state: str = "closed"
+    monsters: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether NetHack has room for the map."""
+        return len(self.rows) <= MAP_HEIGHT and len(self.rows[0]) <= MAP_WIDTH
+
+    @property
+    def _elsewhere(self) -> Cell:
+        """BRANCH wants an area to avoid: any cell but the start."""
+        return abs(self.start[0] - 1), abs(self.start[1] - 1)
+
+    def description(self) -> str:
+        """The text of a .des file."""
+        (x, y), (other_x, other_y) = self.start, self._elsewhere
+        lines = [
+            f"MAZE: \"{LEVEL_NAME}\", ' '",
+            "FLAGS:hardfloor",
+            "INIT_MAP: solidfill,' '",
+            "GEOMETRY:center,center",
+            "MAP",
+            *self.rows,
+            "ENDMAP",
+            f'REGION:(0,0,{len(self.rows[0])},{len(self.rows)}),lit,"ordinary"',
+            f"STAIR:({self.goal[0]},{self.goal[1]}),down",
+            f"BRANCH:({x},{y},{x},{y}),({other_x},{other_y},{other_x},{other_y})",
+            *(f"DOOR:{self.door_state},({door_x},{door_y})" for door_x, door_y in self.doors),
+            "WALLIFY",
+            *["MONSTER:random,random"] * self.monsters,
+        ]
+        return "\n".join(lines) + "\n"
+
+    def assemble(self, opening: Opening) -> bytes:
+        """The level as lev_comp compiles its description."""
+        instructions = list(self._instructions())
+        return b"".join([opening.version, _long(opening.count + len(instructions)), opening.body, *instructions])
+
+    def _instructions(self) -> Iterator[bytes]:
+        """From the map on."""
+        width, height = len(self.rows[0]), len(self.rows)
+        yield _push_text("".join(self.rows).encode().translate(_TERRAIN))
+        yield from _ints(height, width)
+        yield _do(_MAP)
+        yield _push(_AREA, width << 16 | height << 24)
+        yield from _ints(1, 0, 1)  # lit, ordinary, a rectangle
+        yield from map(_do, (_REGION, _END_REGION))
+        yield _push_place(self.goal)
+        yield from _ints(0)  # down
+        yield _do(_STAIR)
+        yield from _ints(*self.start, *self.start, 0, *self._elsewhere, *self._elsewhere, 0, _BRANCH_KIND, 0)
+        yield _push_text(b"")
+        yield _do(_BRANCH)
+        for door in self.doors:
+            yield _push_place(door)
+            yield _do(_SELECT_POINT)
+            yield from _ints(_DOOR_STATES[self.door_state])
+            yield _do(_DOOR)
+        yield _push(_AREA, _EVERYWHERE)
+        yield from _ints(0)
+        yield _do(_WALLIFY)
+        for _ in range(self.monsters):
+            yield _push(_KIND, _ANY_KIND)
+            yield _push(_PLACE, _ANYWHERE)
+            yield from _ints(_MONSTER_DETAILS, 0)
+            yield _do(_MONSTER)
+
+
+SAMPLES = tuple(
+    GridLevel(("||||", "|.+|", "|L |", "||||"), (1, 1), (2, 1), ((2, 1),), state, monsters=1) for state in _DOOR_STATES
+)
+"""Something of everything, to compare with lev_comp."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What stands before the map in every level here: the compiler's version, and `count` instructions."""
+
+    version: bytes
+    count: int
+    body: bytes
+
+    @classmethod
+    def of(cls, compiled: bytes) -> Opening:
+        """Out of what lev_comp makes of the first of SAMPLES."""
+        own = list(SAMPLES[0]._instructions())
+        version, count, rest = compiled[:40], struct.unpack("<q", compiled[40:48])[0], compiled[48:]
+        return cls(version, count - len(own), rest[: len(rest) - sum(map(len, own))])
+
+
+def _do(instruction: int) -> bytes:
+    return struct.pack("<i", instruction)
+
+
+def _long(value: int) -> bytes:
+    return struct.pack("<q", value)
+
+
+def _push(kind: int, value: int) -> bytes:
+    return struct.pack("<ibq", _PUSH, kind, value)
+
+
+def _push_text(text: bytes) -> bytes:
+    return struct.pack("<ibi", _PUSH, _TEXT, len(text)) + text
+
+
+def _push_place(cell: Cell) -> bytes:
+    return _push(_PLACE, cell[0] | cell[1] << 16)
+
+
+def _ints(*values: int) -> Iterable[bytes]:
+    return (_push(_INT, value) for value in values)
+
+
+def minigrid_env(level: MultiRoom | LavaCrossing) -> Any:
+    """The MiniGrid environment whose generator draws such levels."""
+    envs = importlib.import_module("minigrid.envs")
+    if isinstance(level, LavaCrossing):
+        return envs.CrossingEnv(size=level.size, num_crossings=level.rivers)
+    return envs.MultiRoomEnv(
+        minNumRooms=level.rooms,
+        maxNumRooms=level.rooms,
+        maxRoomSize=level.max_room_size,
+        width=level.width,
+        height=level.height,
+    )
+
+
+def copy_grid(grid_env: Any, level: MultiRoom | LavaCrossing) -> GridLevel:
+    """The current grid of a MiniGrid env as a NetHack level.
+
+    As in MiniHack, empty rows above the rooms are dropped, cells left of the first and right of the last wall
+    of a row are solid stone, and the grid's last row is left out (MultiRoom never uses it; for LavaCrossing
+    solid stone replaces the wall).
+    """
+    rooms = level if isinstance(level, MultiRoom) else MultiRoom(rooms=1)
+    wall = "L" if rooms.lava_walls else "|"
+    symbols = {"wall": wall, "door": "+", "lava": "L"}
+    grid, doors = grid_env.grid, []
+    rows: list[str] = []
+    top = 0
+    width = grid.width
+    for y in range(grid.height - 1):
+        cells = grid.grid[y * width : (y + 1) * width]
+        row = "".join(["." if cell is None else symbols.get(cell.type, ".") for cell in cells])
+        if wall not in row:
+            top += not rows
+            continue
+        first, last = row.index(wall), row.rindex(wall)
+        rows.append(" " * first + row[first : last + 1] + " " * (width - last - 1))
+        doors += [(x, y - top) for x, symbol in enumerate(row) if symbol == "+"]
+    goal_x, goal_y = _goal_position(grid)
+    start = int(grid_env.agent_pos[0]), int(grid_env.agent_pos[1]) - top
+    return GridLevel(tuple(rows), start, (goal_x, goal_y - top), tuple(doors), rooms.doors, rooms.monsters)
+
+
+def _goal_position(grid: Any) -> Cell:
+    index = next(i for i, cell in enumerate(grid.grid) if cell is not None and cell.type == "goal")
+    y, x = divmod(index, grid.width)
+    return x, y
