@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from agents.impala.config import Config
 from experiments.long_runs import command, keep, progress, train
 from experiments.plots import plot_panels, steps_to
-from experiments.settings import as_words, general_layers, resolve
+from experiments.settings import as_words, by_word, resolve, usual_settings
 from experiments.study import Point
 from experiments.table import LABELS
 
@@ -128,11 +126,9 @@ def _row(config: dict[str, Any], curve: list[Point], found: dict[str, Any]) -> s
 
 def _changes(config: dict[str, Any]) -> str:
     """Where a run differs from what `home` has for every task, as words of `make train`."""
-    usual: dict[str, Any] = {"env": config["env"], "method": config["method"]}
-    for layer in general_layers("home", "impala", **usual):
-        usual |= layer
-    usual = asdict(Config(**usual))
-    return as_words({name: value for name, value in config.items() if name not in IGNORED and value != usual[name]})
+    usual = usual_settings("home", "impala", config["env"], config["method"])
+    taken = {word: value for word, value in by_word(config).items() if word not in IGNORED}
+    return as_words({word: value for word, value in taken.items() if value != usual.get(word)})
 
 
 if __name__ == "__main__":

@@ -118,11 +118,7 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     env, method = str(given["env"]), str(given.get("method", "e3b"))
     check_method(method, env)
     chosen, run = sort_options(agent, method, given)
-    layers = [*preset_layers(preset, agent, env, method), needed_options(env, method, chosen), chosen]
-    config: dict[str, Any] = {"bonus": {}, "env_options": {}}
-    for layer in layers:
-        for name, value in layer.items():
-            config[name] = {**config[name], **value} if name in ("bonus", "env_options") else value
+    config = _merged([*preset_layers(preset, agent, env, method), needed_options(env, method, chosen), chosen])
     if method in RANDOM_METHODS:
         own = {name: config[name] for name in ("env", "env_options", "method", "seed") if name in config}
         return Settings(NOBODY, preset, RandomConfig(**own), RunOptions(**run))
@@ -194,11 +190,40 @@ def _pick(sections: Mapping[str, Any], agent: str, method: str) -> list[dict[str
     return [sort_options(agent, method, sections[section])[0] for section in wanted if section in sections]
 
 
-def as_words(fields: Mapping[str, Any]) -> str:
-    """Fields of a config as one writes them on the command line."""
+def usual_settings(preset: str, agent: str, env: str, method: str) -> dict[str, Any]:
+    """What a preset has for every task of the suite, by the words of the command line."""
+    config = _merged([{"env": env, "method": method}, *general_layers(preset, agent, env, method)])
+    return by_word(dataclasses.asdict(AGENTS[agent](**config)))
+
+
+def task_settings(settings: Settings) -> dict[str, Any]:
+    """What a run takes from its preset's section for the task alone, by word."""
+    config = settings.config
+    which = settings.preset, settings.agent, config.env, config.method
+    taken, usual = by_word(dataclasses.asdict(config)), usual_settings(*which)
+    own = by_word(_merged(task_layers(*which)))
+    return {word: value for word, value in own.items() if taken.get(word) == value != usual.get(word)}
+
+
+def _merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Fields of a config; later layers win, option by option in `bonus` and `env_options`."""
+    config: dict[str, Any] = {"bonus": {}, "env_options": {}}
+    for layer in layers:
+        for name, value in layer.items():
+            config[name] = {**config[name], **value} if name in ("bonus", "env_options") else value
+    return config
+
+
+def by_word(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a config by the names that they have on the command line."""
     words = {name: value for name, value in fields.items() if name not in ("bonus", "env_options")}
     words |= fields.get("bonus", {}) | {f"env.{name}": value for name, value in fields.get("env_options", {}).items()}
-    return " ".join(f"{name}={value}" for name, value in words.items())
+    return words
+
+
+def as_words(values: Mapping[str, Any]) -> str:
+    """As one writes them on the command line."""
+    return " ".join(f"{word}={value}" for word, value in values.items())
 
 
 def preset_sections(preset: str, agent: str, env: str) -> dict[str, dict[str, Any]]:

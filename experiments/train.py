@@ -43,7 +43,7 @@ from experiments.settings import (
     resolve,
     split_arguments,
     suite_file,
-    task_layers,
+    task_settings,
 )
 
 WORDS = ("AGENT", "PRESET", "RUN", "RESUME")
@@ -162,8 +162,8 @@ def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared
     trainee.save_into(folder.checkpoints)
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
     print(f"{short(config.steps)} frames")
-    if own := task_layers(settings.preset, settings.agent, config.env, config.method):
-        print(f"the preset has for this task: {' '.join(map(as_words, own))}")
+    if own := task_settings(settings):
+        print(f"the preset has for this task: {as_words(own)}")
     print(f"run: {folder.path}   (curves: make board)", flush=True)
     return folder, settings, trainee
 

@@ -4,8 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from e3b_gym.encoders.dynamics import ActionCode, ForwardHead, InverseHead
-from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_rows, seeded_init, show_only
+from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_rows, seeded_init
 from e3b_gym.encoders.leaves import UnsupportedSpaceError
+from e3b_gym.encoders.partial import show_only
 
 if TYPE_CHECKING:
     from e3b_gym.encoders.habitat import habitat_network

@@ -24,7 +24,7 @@ There are no running statistics: an embedding is a pure function of the observat
 """  # noqa: E501 (a table row is one line)
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -122,18 +122,6 @@ class ModuleEncoder(Encoder):
         return self.module(obs).float()  # type: ignore[no-any-return]
 
 
-class PartialEncoder(Encoder):
-    """An encoder behind `show_only`."""
-
-    def __init__(self, encoder: Encoder, keys: frozenset[str]) -> None:
-        super().__init__()
-        self.encoder, self.keys, self.dim = encoder, keys, encoder.dim
-
-    def forward(self, obs: Tree) -> Tensor:
-        shown = {key: part if key in self.keys else tree_map(torch.zeros_like, part) for key, part in obs.items()}
-        return self.encoder(shown)  # type: ignore[no-any-return]
-
-
 def make_encoder(
     observation_space: spaces.Space[Any],
     dim: int = 256,
@@ -189,16 +177,6 @@ def as_encoder(module: nn.Module, observation_space: spaces.Space[Any]) -> Encod
     if isinstance(module, Encoder):
         return module
     return ModuleEncoder(module, int(phi.shape[1]))
-
-
-def show_only(encoder: Encoder, observation_space: spaces.Space[Any], keys: str | Sequence[str]) -> Encoder:
-    """The encoder, shown only these entries of a Dict observation; in place of the others it gets zeros."""
-    known = list(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else []
-    wanted: list[Any] = list(keys) if isinstance(keys, (list, tuple)) else [keys]
-    if not wanted or any(key not in known for key in wanted):
-        there = f"its entries are {', '.join(map(str, known))}" if known else "this is no Dict"
-        raise ValueError(f"sees={keys!r} must name one or a list of a Dict observation's entries; {there}")
-    return PartialEncoder(encoder, frozenset(wanted))
 
 
 def _describe(tree: Tree) -> str:

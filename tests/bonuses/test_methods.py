@@ -10,8 +10,8 @@ from torch import nn
 from e3b_gym.bonuses import METHODS, PolicyFeatures, make_bonus, method_options
 from e3b_gym.checks import check_bonus, run, sample_unroll
 from e3b_gym.encoders import make_encoder, minihack_network, sample_rows
-from e3b_gym.encoders.generic import PartialEncoder
 from e3b_gym.encoders.minihack import env_options
+from e3b_gym.encoders.partial import PartialEncoder
 from e3b_gym.envs import make
 from e3b_gym.presets import PRESETS, get_preset
 

@@ -55,3 +55,8 @@ def test_the_report_names_what_a_run_had_for_itself(task, given, changes):
     config = asdict(resolve("impala", "home", {"env": task, **given}).config)
     found = {"frames": 10, "episodes": 2, "success": {"mean": 0.5, "low": 0.1, "high": 0.9}}
     assert f"| {changes} | 0 |" in minihack._row(config, [Point(10, 60.0, 0.5, 3.0)], found)
+
+
+def test_a_stored_run_with_a_field_that_is_gone_is_reported():
+    config = asdict(resolve("impala", "home", {"env": TASK}).config)
+    assert minihack._changes(config | {"momentum": 0.5}) == "momentum=0.5"

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
+from agents.impala.actor import make_envs
 from agents.impala.config import Config
+from agents.impala.learner import Learner
 from e3b_gym.bonuses import METHODS
 from e3b_gym.envs.registry import all_tasks
 from experiments import settings
@@ -19,6 +21,7 @@ ENVS = {
     "minigrid": "MiniGrid-MultiRoom-N4-S5-v1",
     "other": "CartPole-v1",
 }
+LAVA_CROSS = "MiniHack-LavaCross-Restricted-v0"  # a task with settings of its own
 
 
 def paper(env, method="e3b"):
@@ -65,7 +68,7 @@ def test_every_task_of_a_preset_resolves_for_every_method(suite):
 
 
 def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
-    task = "MiniHack-LavaCross-Restricted-v0"
+    task = LAVA_CROSS
     config = resolve("impala", "home", {"env": task}).config
     assert (config.entropy, config.steps, config.num_envs) == (0.04, 3_000_000, 64)
     assert config.bonus == {"beta": 0.03, "ridge": 0.01, "sees": "message"}
@@ -73,6 +76,28 @@ def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
     assert resolve("impala", "home", {"env": task, "method": "e3b-policy"}).config.bonus["sees"] is None
     assert resolve("impala", "home", {"env": task, "beta": "0.5"}).config.bonus["beta"] == 0.5
     assert resolve("impala", "home", {"env": ENVS["minihack"]}).config.entropy == 0.01
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ({}, {"steps": 3_000_000, "entropy": 0.04, "beta": 0.03, "ridge": 0.01, "sees": "message"}),
+        ({"steps": "10k", "beta": "0.5"}, {"entropy": 0.04, "ridge": 0.01, "sees": "message"}),
+        ({"method": "e3b-policy"}, {"steps": 3_000_000, "entropy": 0.04, "beta": 0.03, "ridge": 0.01}),
+        ({"method": "none"}, {"steps": 3_000_000, "entropy": 0.04}),
+        ({"env": ENVS["minihack"]}, {}),
+    ],
+)
+def test_what_a_run_takes_from_its_task_is_what_is_in_effect(given, own):
+    assert settings.task_settings(resolve("impala", "home", {"env": LAVA_CROSS, **given})) == own
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("e3b")])
+def test_settings_of_a_task_suit_every_method_of_the_family(method):
+    config = resolve("impala", "home", {"env": LAVA_CROSS, "method": method, "num_envs": 8}).config
+    envs = make_envs(config, 1, seed=0)
+    Learner(config, envs.single_observation_space, envs.single_action_space)
+    envs.close()
 
 
 @pytest.mark.parametrize(

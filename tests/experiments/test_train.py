@@ -85,6 +85,12 @@ def test_every_suite_trains(env, agent, method, tmp_path):
     assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES
 
 
+def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys):
+    words = ["num_envs=2", "batch=2", "beta=0.5"]
+    assert main(tiny(tmp_path / "run", "MiniHack-LavaCross-Restricted-v0", "impala", *words, steps=FRAMES)) == 0
+    assert "the preset has for this task: entropy=0.04 ridge=0.01 sees=message\n" in capsys.readouterr().out
+
+
 def test_the_papers_networks_train(tmp_path):
     words = ["PRESET=paper", "num_envs=2", "batch=2", "unroll=4", "engine=inline", "log_seconds=0", "STEPS=8"]
     assert main(["ENV=MiniHack-LavaCross-Restricted-v0", f"RUN={tmp_path}/run", *words]) == 0

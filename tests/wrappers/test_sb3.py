@@ -23,7 +23,7 @@ from walks import PLACES, Walk, walks
 from e3b_gym.bonuses import METHODS, InverseSqrtCount, make_bonus
 from e3b_gym.bonuses.keys import full_observation
 from e3b_gym.encoders import UnsupportedSpaceError
-from e3b_gym.encoders.generic import PartialEncoder
+from e3b_gym.encoders.partial import PartialEncoder
 from e3b_gym.wrappers import sb3_wrapper
 from e3b_gym.wrappers.gymnasium import E3BReward
 from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
