@@ -5,6 +5,7 @@ import importlib
 import pickle
 import subprocess
 import sys
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -419,3 +420,28 @@ def test_a_pickled_environment_is_a_fresh_one_of_the_same_task(make):
         assert copy.observation_space == env.observation_space
         assert fingerprint(copy, 2, 20) == fingerprint(env, 2, 20)
         copy.close()
+
+
+HOLDER = """
+import fcntl, os, sys
+files = [os.open(path, os.O_RDWR) for path in sys.argv[1:]]
+for file in files:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+input()
+"""
+
+
+def test_games_of_other_processes_hold_up_no_ending(make):
+    """NetHack locks its score files when a game ends, and sleeps a second where it finds one locked."""
+    env, other = make(FREEZE), make(FREEZE)
+    env.reset(seed=0)
+    other.reset(seed=0)
+    theirs = [str(path.resolve()) for path in other._game._directory.iterdir() if not path.is_dir()]
+    command = [sys.executable, "-c", HOLDER, *theirs]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        start = time.perf_counter()
+        env.reset()
+        assert time.perf_counter() - start < 1
+        holder.communicate("\n")

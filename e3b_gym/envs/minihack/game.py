@@ -43,6 +43,8 @@ _OPTIONS = (
     "nosparkle,showscore,pettype:none"
 )
 """MiniHack's, but the game says less when it is over: nobody sees it, and it costs as much as a dozen steps."""
+_SCORES = ("record", "logfile", "xlogfile")
+"""Files in which NetHack notes every game that ended."""
 _QUESTIONS_FOR_THE_AGENT = (b"eat", b"attack", b"direction?", b"pray")
 _CALENDAR_MESSAGES = (b"moon tonight", b"Friday the 13th")
 # indices into NLE's `internal` and `program_state`
@@ -111,6 +113,7 @@ class Game:
         self._write_level(rng)
         for _ in range(_MAX_ATTEMPTS):
             self._quit()
+            self._forget_scores()
             self.seeds = _draw_seeds(rng)
             self._nethack.set_initial_seeds(*self.seeds, False, None)
             self._nethack.reset()
@@ -195,6 +198,11 @@ class Game:
             else:
                 self._nethack.step(keys.pop(0))
 
+    def _forget_scores(self) -> None:
+        """Nobody reads them, and they grow."""
+        for name in _SCORES:
+            os.truncate(f"{self._directory}/{name}", 0)
+
     def _answer_prompts(self) -> bool:
         """Answers what the agent is not asked. Returns whether the game is over."""
         while not self._nethack.done():
@@ -246,9 +254,9 @@ def key_codes(names: tuple[str, ...]) -> list[int]:
 
 def _new_game_directory() -> Path:
     directory = scratch.new_directory()
-    (directory / "perm").touch()  # NetHack locks it
-    for name in ("record", "logfile", "xlogfile"):  # scores of every game ever played: nobody reads them, and they grow
-        (directory / name).symlink_to(os.devnull)
+    # NetHack locks them, and who finds one locked sleeps for a second: they must be this game's own.
+    for name in ("perm", *_SCORES):
+        (directory / name).touch()
     (directory / "save").mkdir()
     return directory
 
