@@ -85,6 +85,31 @@ def test_every_suite_trains(env, agent, method, tmp_path):
     assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES
 
 
+# Names of methods that want to count what a suite does not show, and what that is.
+MISSING = {
+    "MiniHack-LavaCross-Restricted-v0": {"subsampled": "image"},
+    "MiniHack-MultiRoom-N4-v0": {"subsampled": "image"},
+    "VizdoomMyWayHomeSparse-v0": {part: part for part in ("position", "message", "image")} | {"subsampled": "image"},
+    "MiniGrid-MultiRoom-N2-S4-v0": {"message": "message"},
+    "Habitat-FloorPlan-v0": {part: part for part in ("position", "message")},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", TINY)
+@pytest.mark.parametrize("env", MISSING)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, tmp_path, capsys):
+    words = [f"METHOD={method}", "num_envs=2", *(["batch=2"] if agent == "impala" else [])]
+    code = main(tiny(tmp_path / "run", env, agent, *words, steps=FRAMES))
+    if missing := [part for name, part in MISSING[env].items() if name in method]:
+        assert code == 2
+        assert f"no {missing[0]} to count" in capsys.readouterr().err
+    else:
+        assert code == 0
+        assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES
+
+
 def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys):
     words = ["num_envs=2", "batch=2", "beta=0.5"]
     assert main(tiny(tmp_path / "run", "MiniHack-LavaCross-Restricted-v0", "impala", *words, steps=FRAMES)) == 0
