@@ -217,8 +217,8 @@ def _merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def by_word(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a config by the names that they have on the command line."""
     words = {name: value for name, value in fields.items() if name not in ("bonus", "env_options")}
-    words |= fields.get("bonus", {}) | {f"env.{name}": value for name, value in fields.get("env_options", {}).items()}
-    return words
+    bonus = {f"bonus.{name}" if name in words else name: value for name, value in fields.get("bonus", {}).items()}
+    return words | bonus | {f"env.{name}": value for name, value in fields.get("env_options", {}).items()}
 
 
 def as_words(values: Mapping[str, Any]) -> str:

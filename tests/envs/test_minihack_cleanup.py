@@ -1,5 +1,6 @@
 """MiniHack leaves nothing behind: no files, no processes, no memory, however a process ends."""
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -153,6 +155,57 @@ def test_games_keep_their_files_in_memory(memory, monkeypatch):
     assert [path.name.startswith(scratch.PREFIX) for path in memory.iterdir()] == [True]
     env.close()
     assert list(memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("id", [FREEZE, LAVA])
+def test_games_go_on_where_somebody_has_cleaned_up_their_files(id, memory, monkeypatch):
+    monkeypatch.setattr(scratch, "_root", None)
+    env, untouched = minihack.make(id), minihack.make(id)
+    env.reset(seed=0)
+    untouched.reset(seed=0)
+    shutil.rmtree(env._game._directory)
+    for _ in range(2):
+        restored, expected = env.reset()[0], untouched.reset()[0]
+        np.testing.assert_equal(restored, expected)
+    for root in memory.iterdir():
+        shutil.rmtree(root)
+    env.reset()
+    env.close()
+    untouched.close()
+    assert list(memory.iterdir()) == []
+
+
+def test_a_full_disk_is_named_with_the_remedy(memory, monkeypatch):
+    monkeypatch.setattr(scratch, "_root", None)
+    env = minihack.make(LAVA)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left.*set TMPDIR.*nhdat"):
+        patch.setattr(Path, "write_bytes", full)
+        env.reset(seed=0)
+    env.close()
+
+
+def test_without_memfd_the_library_stays_out_of_memory(memory, monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    assert scratch.base_directory() == Path(tempfile.gettempdir())
+
+
+def test_dead_roots_are_swept_in_memory_and_on_disk(memory, monkeypatch):
+    disk = memory / "disk"
+    disk.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    monkeypatch.setattr(scratch, "_root", None)
+    old = time.time() - 3600
+    dead = [place / f"{scratch.PREFIX}dead" for place in (memory, disk)]
+    for root in dead:
+        root.mkdir()
+        (root / "lock").touch()
+        os.utime(root, (old, old))
+    minihack.make(FREEZE).close()
+    assert [root.exists() for root in dead] == [False, False]
 
 
 def test_little_memory_is_left_to_others(memory, monkeypatch):

@@ -167,7 +167,7 @@ def test_drawn_levels_are_assembled_to_lev_comps_bytes(id, tmp_path):
         assert drawn.assemble(opening) == run_lev_comp(drawn.description(), tmp_path)
 
 
-def test_no_compiler_runs_for_a_drawn_level(tmp_path, monkeypatch):
+def test_no_compiler_runs_for_a_drawn_level(monkeypatch):
     env = minihack.make("MiniHack-MultiRoom-N6-Lava-v0")
     env.reset(seed=0)
     monkeypatch.setattr(level, "run_lev_comp", lambda *_: pytest.fail("lev_comp ran"))
@@ -175,13 +175,34 @@ def test_no_compiler_runs_for_a_drawn_level(tmp_path, monkeypatch):
     env.close()
 
 
-def test_another_lev_comp_than_the_known_one_compiles_every_level_itself(tmp_path, monkeypatch):
-    expected = compile_level(level_source(TASKS["MiniHack-MultiRoom-N4-v0"])(0), tmp_path)
-    known = GridLevel.assemble
-    monkeypatch.setattr(GridLevel, "assemble", lambda self, opening: known(self, opening) + b"more")
+MISTAKES = {
+    "start turned": lambda level: replace(level, start=level.start[::-1]),
+    "start always the same": lambda level: replace(level, start=(1, 3)),
+    "goal turned": lambda level: replace(level, goal=level.goal[::-1]),
+    "goal at a door": lambda level: replace(level, goal=level.doors[0] if level.doors else level.goal),
+    "one door": lambda level: replace(level, doors=level.doors[:1]),
+    "doors always closed": lambda level: replace(level, door_state="closed"),
+    "one monster": lambda level: replace(level, monsters=min(level.monsters, 1)),
+    "a row short": lambda level: replace(level, rows=level.rows[:-1]),
+    "a column short": lambda level: replace(level, rows=tuple(row[:-1] for row in level.rows)),
+    "no lava": lambda level: replace(level, rows=tuple(row.replace("L", ".") for row in level.rows)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_where_the_assembler_and_lev_comp_disagree_lev_comp_compiles(mistake, tmp_path, monkeypatch):
+    task = TASKS["MiniHack-MultiRoom-N4-v0"]
+    expected = compile_level(level_source(task)(0), tmp_path)
+    right = GridLevel._instructions
+    monkeypatch.setattr(GridLevel, "_instructions", lambda self: right(MISTAKES[mistake](self)))
     monkeypatch.setattr(level, "_opening", level._opening.__wrapped__)  # asks lev_comp again
     assert level._opening() is None
-    assert compile_level(level_source(TASKS["MiniHack-MultiRoom-N4-v0"])(0), tmp_path) == expected
+    assert compile_level(level_source(task)(0), tmp_path) == expected
+
+
+def test_doors_that_only_lev_comp_knows_are_its_business(tmp_path):
+    drawn = replace(level_source(TASKS["MiniHack-MultiRoom-N4-v0"])(0), door_state="broken")
+    assert len(compile_level(drawn, tmp_path)) > 1000
 
 
 def test_a_level_pool_repeats_its_levels_and_nothing_else():

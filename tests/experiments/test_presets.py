@@ -92,6 +92,12 @@ def test_what_a_run_takes_from_its_task_is_what_is_in_effect(given, own):
     assert settings.task_settings(resolve("impala", "home", {"env": LAVA_CROSS, **given})) == own
 
 
+def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
+    config = resolve("ppo", "home", {"env": ENVS["rooms"], "hidden": "64", "bonus.hidden": "32"}).config
+    words = settings.by_word(dataclasses.asdict(config))
+    assert (words["hidden"], words["bonus.hidden"]) == (64, 32)
+
+
 @pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("e3b")])
 def test_settings_of_a_task_suit_every_method_of_the_family(method):
     config = resolve("impala", "home", {"env": LAVA_CROSS, "method": method, "num_envs": 8}).config

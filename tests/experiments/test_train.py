@@ -92,6 +92,7 @@ MISSING = {
     "VizdoomMyWayHomeSparse-v0": {part: part for part in ("position", "message", "image")} | {"subsampled": "image"},
     "MiniGrid-MultiRoom-N2-S4-v0": {"message": "message"},
     "Habitat-FloorPlan-v0": {part: part for part in ("position", "message")},
+    "CartPole-v1": {part: part for part in ("position", "message", "image")} | {"subsampled": "image"},
 }
 
 
@@ -105,6 +106,7 @@ def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, 
     if missing := [part for name, part in MISSING[env].items() if name in method]:
         assert code == 2
         assert f"no {missing[0]} to count" in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
     else:
         assert code == 0
         assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES

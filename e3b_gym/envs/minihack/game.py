@@ -110,6 +110,7 @@ class Game:
 
     def reset(self, rng: np.random.Generator) -> None:
         """Starts the next episode of a seed stream; the buffers then hold the first observation."""
+        self._restore_directory()
         self._write_level(rng)
         for _ in range(_MAX_ATTEMPTS):
             self._quit()
@@ -155,8 +156,21 @@ class Game:
     def _install(self, archive: bytes) -> None:
         # NetHack may still hold the old archive open: put the new one in its place instead of overwriting it.
         fresh = self._directory / "nhdat.new"
-        fresh.write_bytes(archive)
+        try:
+            fresh.write_bytes(archive)
+        except OSError as error:
+            remedy = "make room there, or set TMPDIR to a place that has it"
+            raise OSError(error.errno, f"{error.strerror}, so NetHack gets no level; {remedy}", str(fresh)) from error
         fresh.replace(self._directory / "nhdat")
+
+    def _restore_directory(self) -> None:
+        """Lays the game's files anew where somebody has cleaned up: systemd, for one, removes a user's files in memory
+        when the user logs out, although programs may go on.
+        """
+        if not (self._directory / "save").exists():
+            _fill_game_directory(self._directory)
+            if self._fixed and self._pool:
+                self._install(self._pool[0])
 
     def _compile_level(self, seed: int, rng: np.random.Generator) -> bytes:
         """Compiles the level of a seed, or of the stream's next seed where NetHack's compiler rejects it."""
@@ -254,11 +268,16 @@ def key_codes(names: tuple[str, ...]) -> list[int]:
 
 def _new_game_directory() -> Path:
     directory = scratch.new_directory()
+    _fill_game_directory(directory)
+    return directory
+
+
+def _fill_game_directory(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # NetHack locks them, and who finds one locked sleeps for a second: they must be this game's own.
     for name in ("perm", *_SCORES):
         (directory / name).touch()
     (directory / "save").mkdir()
-    return directory
 
 
 def _close(game: Any, library: Any, directory: Path, owner: int) -> None:

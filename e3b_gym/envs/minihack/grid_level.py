@@ -55,9 +55,10 @@ class GridLevel:
     monsters: int = 0
 
     @property
-    def fits(self) -> bool:
-        """Whether NetHack has room for the map."""
-        return len(self.rows) <= MAP_HEIGHT and len(self.rows[0]) <= MAP_WIDTH
+    def can_be_assembled(self) -> bool:
+        """Whether NetHack has room for the map, and the doors are of a known kind; else lev_comp decides."""
+        fits = len(self.rows) <= MAP_HEIGHT and len(self.rows[0]) <= MAP_WIDTH
+        return fits and self.door_state in _DOOR_STATES
 
     @property
     def _elsewhere(self) -> Cell:
@@ -119,10 +120,14 @@ class GridLevel:
             yield _do(_MONSTER)
 
 
-SAMPLES = tuple(
-    GridLevel(("||||", "|.+|", "|L |", "||||"), (1, 1), (2, 1), ((2, 1),), state, monsters=1) for state in _DOOR_STATES
+_SAMPLE_ROWS = ("||||||| ", "|..+..| ", "|L.|..| ", "|..+..||", "|||||| |")
+SAMPLES = (
+    GridLevel(_SAMPLE_ROWS, (1, 3), (5, 2), ((3, 1), (3, 3)), "locked", monsters=3),
+    GridLevel(_SAMPLE_ROWS, (4, 1), (2, 2), ((3, 1),), "open", monsters=1),
+    GridLevel(_SAMPLE_ROWS, (5, 1), (1, 1), ((3, 3),), "closed"),
+    GridLevel(("||||", "|..|", "||||"), (1, 1), (2, 1)),
 )
-"""Something of everything, to compare with lev_comp."""
+"""Something of everything, and no two numbers alike that mean different things, to compare with lev_comp."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from e3b_gym.envs.minihack import scratch
 from e3b_gym.envs.minihack.grid_level import LEVEL_NAME, SAMPLES, GridLevel, Opening, copy_grid, minigrid_env
 from e3b_gym.envs.minihack.tasks import StockLevel, Task
 
@@ -59,15 +60,18 @@ def compile_level(level: str | GridLevel, directory: Path) -> bytes:
 def _compiled(level: str | GridLevel, directory: Path) -> bytes:
     if isinstance(level, str):
         return run_lev_comp(level, directory)
-    opening = _opening() if level.fits else None
+    opening = _opening() if level.can_be_assembled else None
     return run_lev_comp(level.description(), directory) if opening is None else level.assemble(opening)
 
 
 @functools.cache
 def _opening() -> Opening | None:
     """How compiled levels begin, or None where the lev_comp of this NLE writes others than `grid_level` does."""
-    with tempfile.TemporaryDirectory() as directory:
-        compiled = {level: run_lev_comp(level.description(), Path(directory)) for level in SAMPLES}
+    try:
+        with tempfile.TemporaryDirectory(dir=scratch.base_directory()) as directory:
+            compiled = {level: run_lev_comp(level.description(), Path(directory)) for level in SAMPLES}
+    except LevelError:
+        return None
     opening = Opening.of(compiled[SAMPLES[0]])
     return opening if all(level.assemble(opening) == found for level, found in compiled.items()) else None
 

@@ -1,8 +1,8 @@
 """Temporary directories that vanish, however the process ends.
 
 NetHack needs a directory of its own (level file, score files). Each process that plays keeps one root with a
-sub-directory per game, in memory if the system has files there (a disk's files make the reset of a drawn level take
-1.7 times as long), else, or where TMPDIR says so, under the system's temporary directory. It goes away
+sub-directory per game, in memory if the system has files there (on a disk the reset of a drawn level takes longer),
+else, or where TMPDIR says so, under the system's temporary directory. It goes away
 * when the last game is closed or collected, and at interpreter exit;
 * after a kill -9 or a crash: a tiny shell waits for the end of this process on a pipe and then deletes the
   root;
@@ -24,7 +24,7 @@ from pathlib import Path
 
 PREFIX = "e3b-minihack-"
 MEMORY = Path("/dev/shm")
-ROOM = 256 * 2**20  # bytes that must be free there: a game takes 0.2 MB, and others live there too
+ROOM = 256 * 2**20  # bytes that must be free there: a game takes 0.13 MB, and others live there too
 _SWEEP_AGE_SECONDS = 60.0  # a root younger than this may not have taken its lock yet
 _WATCH = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$1\""
 
@@ -33,8 +33,9 @@ class _Root:
     """This process's root directory, its lock and the shell that outlives the process by a moment."""
 
     def __init__(self) -> None:
+        for place in {MEMORY, Path(tempfile.gettempdir())}:
+            _sweep(place)
         base = base_directory()
-        _sweep(base)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         self.users = 0
         self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -67,9 +68,13 @@ _root: _Root | None = None
 
 
 def base_directory() -> Path:
-    """Where this process's root is made: in memory where there is room, unless the environment names a place."""
+    """Where this process's root is made: in memory where there is room, unless the environment names a place.
+
+    A Python without memfd_create puts 3 MB of library into a game's directory, which must then allow to execute files.
+    """
     chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    if not chosen and os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= ROOM:
+    usable = hasattr(os, "memfd_create") and os.access(MEMORY, os.W_OK | os.X_OK)
+    if not chosen and usable and shutil.disk_usage(MEMORY).free >= ROOM:
         return MEMORY
     return Path(tempfile.gettempdir())
 
