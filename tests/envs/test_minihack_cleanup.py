@@ -182,9 +182,10 @@ def test_a_full_disk_is_named_with_the_remedy(memory, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left.*set TMPDIR.*nhdat"):
+    with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
-        env.reset(seed=0)
+        with pytest.raises(OSError, match=r"No space left.*set TMPDIR.*nhdat"):
+            env.reset(seed=0)
     env.close()
 
 
