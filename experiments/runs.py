@@ -9,6 +9,7 @@ evaluation-*.json  what `make evaluate` found
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import re
 import shlex
@@ -18,6 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from experiments.provenance import provenance
 from experiments.random_agent import NOBODY, RandomConfig
@@ -36,6 +42,30 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: int | None = None
+
+    def hold(self) -> None:
+        """Keeps other processes from training in this folder, until `release` or the end of this one."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):  # others: a file system without locks
+                holder = os.read(self._lock, 20).decode()
+                self.release()
+                raise ValueError(
+                    f"process {holder} is training in {self.path}; wait until it has ended (Ctrl-C there saves first)"
+                ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Lets others train here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @classmethod
     def for_new(cls, settings: Settings, path: str | None = None) -> RunFolder:

@@ -140,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = run(folder, settings, trainee)
         finally:
             trainee.close()
+            folder.release()
     return code
 
 
@@ -158,6 +159,11 @@ def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared
         print(f"run: {folder.path}\n{what_next(folder, config.env)}")
         return None
     trainee = make_trainee(settings)
+    try:
+        folder.hold()
+    except ValueError:  # somebody was faster
+        trainee.close()
+        raise
     folder.save(settings)
     trainee.save_into(folder.checkpoints)
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
@@ -184,6 +190,21 @@ def prepare_resumed(words: Mapping[str, str], fields: Mapping[str, str]) -> Prep
         if words.get(word, own) != own:
             raise ValueError(f"RESUME=1 goes on with the run's own settings, and it has {word}={own}")
     settings, news = changed(settings, fields)
+    folder.hold()  # before its checkpoint is read: who trains there may be about to write one
+    try:
+        trainee = load_trainee(folder, settings)
+    except BaseException:
+        folder.release()
+        raise
+    folder.save(settings, parts)
+    for name, value in news.items():
+        print(f"changed: {name} is {value} from here on")
+    print(f"goes on at frame {trainee.frames:,}; worlds and episodes start afresh\nrun: {folder.path}", flush=True)
+    return folder, settings, trainee
+
+
+def load_trainee(folder: RunFolder, settings: Settings) -> Trainee:
+    """The agent of a run at its last checkpoint; raises ValueError where it has all its steps."""
     trainee = make_trainee(settings, folder.checkpoints)
     if trainee.frames >= settings.config.steps:
         trainee.close()
@@ -191,11 +212,7 @@ def prepare_resumed(words: Mapping[str, str], fields: Mapping[str, str]) -> Prep
             f"{folder.path} has all its {settings.config.steps:,} steps; to go on, raise them: "
             + folder.command("train", "RESUME=1", f"STEPS={2 * settings.config.steps}")
         )
-    folder.save(settings, parts)
-    for name, value in news.items():
-        print(f"changed: {name} is {value} from here on")
-    print(f"goes on at frame {trainee.frames:,}; worlds and episodes start afresh\nrun: {folder.path}", flush=True)
-    return folder, settings, trainee
+    return trainee
 
 
 def run(folder: RunFolder, settings: Settings, trainee: Trainee) -> int:

@@ -266,6 +266,29 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, capsys, monkeypatch):
     assert "not saved; there is no checkpoint yet" in capsys.readouterr().err
 
 
+TRAINER = """
+import sys
+from experiments.runs import RunFolder
+RunFolder.existing(sys.argv[1]).hold()
+print("held", flush=True)
+input()
+"""
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(tiny(run, steps=FRAMES)) == 0
+    again = [f"RUN={run}", "RESUME=1", f"STEPS={2 * FRAMES}"]
+    command = [sys.executable, "-c", TRAINER, str(run)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        assert main(again) == 2
+        assert f"process {other.pid} is training in {run}; wait until it has ended" in capsys.readouterr().err
+        other.communicate("\n")
+    assert main(again) == 0
+    assert int(rows(run)[-1]["frames"]) == 2 * FRAMES
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, capsys):
     run = tmp_path / "run"
