@@ -230,6 +230,7 @@ def test_the_kernel_is_as_exact_as_torch(lengths, size_in, size, layers, bias, s
 
 
 def test_the_kernel_saturates_and_lets_nan_through():
+    th.manual_seed(0)  # weights whose products with the large inputs do not cancel
     lstm = nn.LSTM(2, 4)
     zeros = th.zeros(1, 3, 4)
     with th.no_grad():
