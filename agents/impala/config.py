@@ -40,6 +40,8 @@ class Config(RunConfig):
             The bonus is scored and the encoder trained in the first pass only.
         policy_clip: PPO's clipped surrogate in place of V-trace's policy gradient, so that several passes cannot carry
             the policy further than this from the one that acted; None for IMPALA's own.
+        policy_clip_high: the bound above, 1 + policy_clip_high, where it differs from the one below; None for
+            `policy_clip`. A wide one lets rare successes raise an improbable action quickly.
         value_heads: 1 puts the bonus into the reward; 2 gives it a value function and V-trace targets of its own.
         intrinsic_discount: gamma of the second head; None for `discount`.
 
@@ -69,6 +71,7 @@ class Config(RunConfig):
     normalise_advantages: bool = False
     passes: int = 1
     policy_clip: float | None = None
+    policy_clip_high: float | None = None
     value_heads: Literal[1, 2] = 1
     intrinsic_discount: float | None = None
 
@@ -91,6 +94,9 @@ class Config(RunConfig):
             self._require("intrinsic_discount", 0 <= self.intrinsic_discount <= 1, "in [0, 1], or None")
         if self.policy_clip is not None:
             self._require("policy_clip", self.policy_clip > 0, "a positive number, or None")
+        if self.policy_clip_high is not None:
+            self._require("policy_clip_high", self.policy_clip_high > 0, "a positive number, or None")
+            self._require("policy_clip_high", self.policy_clip is not None, "set together with policy_clip")
         if taken := sorted({"dim", "encoder", "seed"} & set(self.bonus)):
             raise ValueError(f"bonus cannot hold {', '.join(taken)}; set the run's own dim, net and seed")
         if self.batch is not None and (self.batch < 1 or self.num_envs % self.batch):

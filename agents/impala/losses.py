@@ -89,5 +89,6 @@ def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Ten
     if config.policy_clip is None:
         return advantage * chosen
     ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - config.policy_clip, 1 + config.policy_clip)
+    high = config.policy_clip if config.policy_clip_high is None else config.policy_clip_high
+    clipped = ratio.clamp(1 - config.policy_clip, 1 + high)
     return torch.minimum(ratio * advantage, clipped * advantage)

@@ -90,10 +90,11 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
         for b in range(envs):
             log_pi = out.logits[t, b].log_softmax(0)
             a, clip = unroll.action[t, b], config.policy_clip
+            high = config.policy_clip_high or clip
             gained = total[t, b] * log_pi[a]
             if clip:
                 ratio = log_pi.exp()[a] / unroll.policy_logits[t, b].double().softmax(0)[a]
-                gained = min(total[t, b] * ratio, total[t, b] * ratio.clamp(1 - clip, 1 + clip))
+                gained = min(total[t, b] * ratio, total[t, b] * ratio.clamp(1 - clip, 1 + high))
             losses["policy_gradient"] += -gained / envs
             losses["entropy"] += config.entropy * (log_pi.exp() * log_pi).sum() / envs
     gradients = torch.autograd.grad(sum(losses.values()), list(policy.parameters()))
@@ -119,6 +120,7 @@ def agac_written_out(learner, unroll):
         {"method": "none"},
         {"trace": 0.8, "normalise_advantages": True},
         {"policy_clip": 0.001},
+        {"policy_clip": 0.001, "policy_clip_high": 0.01},
         {"value_heads": 2, "intrinsic_discount": 0.7},
         {"method": "agac", "agac_coef": 0.5},
         {"method": "agac", "agac_coef": 0.5, "policy_clip": 0.2, "normalise_advantages": True},
