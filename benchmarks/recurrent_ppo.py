@@ -27,7 +27,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from agents.recurrent_ppo import RecurrentPPO
+from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
 
 N_ENVS, N_STEPS, LSTM_SIZE = 8, 128, 256
 EPISODE_LENGTHS = (10, 40, 200, 1000)

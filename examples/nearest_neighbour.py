@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from e3b_gym import check_bonus
 from e3b_gym.bonuses import Bonus, embed_unroll
 from e3b_gym.encoders import make_encoder
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper
+from e3b_gym.sb3 import E3BRewardWrapper
 
 
 class Seen:

@@ -26,8 +26,8 @@ from stable_baselines3 import PPO
 
 from e3b_gym.bonuses import Bonus, make_bonus
 from e3b_gym.envs import rooms
-from e3b_gym.wrappers.gymnasium import E3BReward
-from e3b_gym.wrappers.sb3 import EncoderUpdateCallback
+from e3b_gym.gymnasium import E3BReward
+from e3b_gym.sb3 import EncoderUpdateCallback
 from experiments.rooms import PPO_SETTINGS
 from experiments.study import Run, make_venv
 

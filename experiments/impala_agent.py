@@ -17,9 +17,9 @@ from agents.impala.config import Config
 from agents.impala.networks import networks_for
 from agents.impala.policy import Policy
 from agents.impala.training import Training, Update
+from e3b_gym.building import Recipe
+from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Tree, tree_map
-from e3b_gym.wrappers.building import Recipe
-from e3b_gym.wrappers.engine import BonusEngine
 from experiments.settings import RunOptions
 
 
@@ -118,7 +118,7 @@ class ImpalaPlayer:
             return self.logits.argmax(-1).numpy()
         return torch.multinomial(self.logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()
 
-    def bonus_engine(self) -> BonusEngine:
+    def bonus_engine(self) -> Explorer:
         """The learned bonus for one environment, with the scale that training arrived at."""
         config = self._config
         recipe = Recipe.of(config.method, config.bonus_preset, config.seed, **config.bonus)

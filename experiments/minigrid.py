@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from e3b_gym.wrappers.sb3 import ENCODER_POLICY
+from e3b_gym.sb3 import ENCODER_POLICY
 from experiments import study
 from experiments.study import Run
 from experiments.table import Study, World

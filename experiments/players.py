@@ -11,8 +11,8 @@ from torch import Tensor
 
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
+from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Tree
-from e3b_gym.wrappers.engine import BonusEngine
 from experiments.ppo_config import PPOConfig
 from experiments.random_agent import RandomConfig, RandomPlayer
 from experiments.runs import RunFolder
@@ -41,7 +41,7 @@ class Player(Protocol):
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
         """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""
 
-    def bonus_engine(self) -> BonusEngine:
+    def bonus_engine(self) -> Explorer:
         """The learned bonus for one environment."""
 
 

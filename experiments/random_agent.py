@@ -17,9 +17,9 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
+from e3b_gym.building import Recipe
+from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Tree
-from e3b_gym.wrappers.building import Recipe
-from e3b_gym.wrappers.engine import BonusEngine
 
 FORWARD = "random-forward"
 # By method, the chances of the last actions of a space (in Habitat: forward, left, right); None: all are equal.
@@ -72,5 +72,5 @@ class RandomPlayer:
         first = int(actions.start) + number - len(chances)
         return first + self._generator.choice(len(chances), size=len(starts), p=chances)
 
-    def bonus_engine(self) -> BonusEngine:
+    def bonus_engine(self) -> Explorer:
         return Recipe.of("none").build(None, *self._spaces, 1)

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from agents.impala.config import Config
 from agents.impala.networks import Networks, networks_for
-from agents.recurrent_ppo import RecurrentPPO
+from e3b_gym.explorer import Explorer
+from e3b_gym.saving import load_engine
+from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
+from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features
+from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
 from e3b_gym.unroll import Tree, tree_map
-from e3b_gym.wrappers.engine import BonusEngine
-from e3b_gym.wrappers.saving import load_engine
-from e3b_gym.wrappers.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
-from e3b_gym.wrappers.sb3_policy import LogitsTap, PolicyEncoder, reads_policy_features
 from experiments.ppo_config import PPOConfig
 
 ALGORITHMS: dict[str, type[PPO] | type[RecurrentPPO]] = {"ppo": PPO, "recurrent_ppo": RecurrentPPO}
@@ -149,7 +149,7 @@ class SB3Player:
         actions, self._state = self._model.predict(obs, self._state, starts, deterministic=self._greedy)
         return actions
 
-    def bonus_engine(self) -> BonusEngine:
+    def bonus_engine(self) -> Explorer:
         objects = wrapper_objects(self._config)
         file = self._path.with_name(f"{self._path.stem}_e3b.pt")
         with warnings.catch_warnings():

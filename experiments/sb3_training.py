@@ -18,8 +18,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from agents.impala.learner import DivergedError
 from agents.impala.rollout import Episodes
 from agents.impala.training import Update
-from agents.recurrent_ppo import RecurrentPPO
-from e3b_gym.wrappers.sb3 import E3BCheckpointCallback, EncoderUpdateCallback, resume
+from e3b_gym.sb3 import E3BCheckpointCallback, EncoderUpdateCallback, resume
+from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
 from experiments.ppo_config import PPOConfig
 from experiments.sb3_agents import (
     ALGORITHMS,

@@ -20,9 +20,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from e3b_gym.envs import make_vec
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper
-from e3b_gym.wrappers.sb3_callbacks import EncoderUpdateCallback
-from e3b_gym.wrappers.vector_adapter import GymnasiumVecEnv
+from e3b_gym.sb3 import E3BRewardWrapper
+from e3b_gym.sb3.callbacks import EncoderUpdateCallback
+from e3b_gym.sb3.vec_env import GymnasiumVecEnv
 
 # What the studies share; a study adds its batch size and network.
 PPO_SETTINGS: dict[str, Any] = {

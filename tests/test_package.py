@@ -1,6 +1,8 @@
 """The package as a stranger meets it: light imports, one version, examples that run."""
 
+import os
 import runpy
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -32,18 +34,47 @@ def test_the_example_of_an_own_bonus_keeps_the_contract_in_under_sixty_lines():
     runpy.run_path(str(path), run_name="__main__")
 
 
-@pytest.mark.slow
-def test_the_wheel_holds_the_three_packages_and_nothing_else(tmp_path):
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy, because setuptools writes into the folder that it builds."""
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
+    for folder in ("e3b_gym", "agents", "experiments", "tests", "benchmarks", "examples"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    run_pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(source))
+    (path,) = built.glob("*.whl")
+    return path
+
+
+def run_pip(*arguments):
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+
+
+def test_the_wheel_holds_one_top_level_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert tops == {"e3b_gym", "agents", "experiments"}
-    assert "e3b_gym/py.typed" in names
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"e3b_gym"}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "e3b_gym").rglob("*.py")}
+    assert sources | {"e3b_gym/py.typed"} <= set(names)
+
+
+def test_the_wheel_leaves_another_package_called_agents_alone(wheel, tmp_path):
+    site = tmp_path / "site"
+    (site / "agents").mkdir(parents=True)
+    (site / "agents" / "__init__.py").write_text("OWNER = 'somebody else'\n")
+    run_pip("install", "--no-deps", "--target", str(site), str(wheel))
+    code = (
+        "import agents, e3b_gym; from e3b_gym import E3BRewardWrapper, RecurrentPPO; "
+        "print(agents.OWNER, e3b_gym.__file__, RecurrentPPO.__module__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    )
+    assert run.stdout.split() == ["somebody", "else", f"{site}/e3b_gym/__init__.py", "e3b_gym.sb3.recurrent_ppo"]
 
 
 def test_every_public_name_is_lazy_or_the_version():
-    assert set(e3b_gym._HOMES) | {"__version__"} == set(e3b_gym.__all__)
+    assert set(e3b_gym._MODULES) | {"__version__"} == set(e3b_gym.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = e3b_gym.nothing

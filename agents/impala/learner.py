@@ -26,9 +26,9 @@ from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
 from e3b_gym.bonuses import PolicyDivergence, make_bonus
+from e3b_gym.building import Recipe
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Unroll
-from e3b_gym.wrappers.building import Recipe
 
 Stats = dict[str, float]
 T = TypeVar("T")

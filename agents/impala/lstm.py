@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.recurrent_lstm import cells, cells_backward
+from e3b_gym.encoders.lstm import cells, cells_backward
 
 
 class ResetLSTM(nn.LSTM):

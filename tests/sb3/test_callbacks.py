@@ -21,8 +21,8 @@ from torch import nn
 from walks import Walk, walks
 
 from e3b_gym.bonuses import PolicyDivergence
-from e3b_gym.wrappers import sb3_wrapper
-from e3b_gym.wrappers.sb3 import E3BCheckpointCallback, E3BRewardWrapper, EncoderUpdateCallback, resume
+from e3b_gym.sb3 import E3BCheckpointCallback, E3BRewardWrapper, EncoderUpdateCallback, resume
+from e3b_gym.sb3 import wrapper as sb3_wrapper
 
 LOGGED = {
     "inverse_loss",

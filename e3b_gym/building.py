@@ -10,9 +10,9 @@ import numpy as np
 
 from e3b_gym.bonuses import Bonus, make_bonus
 from e3b_gym.encoders import UnsupportedSpaceError
+from e3b_gym.explorer import Explorer
 from e3b_gym.presets import get_preset
 from e3b_gym.reward import RewardMixer
-from e3b_gym.wrappers.engine import BonusEngine
 
 _MIXER = ("beta", "extrinsic", "normaliser", "clip", "floor")
 # Steps (per environment) kept for training the encoder when nobody says otherwise.
@@ -56,7 +56,7 @@ class Recipe:
         action_space: gym.Space[Any],
         num_envs: int,
         record_steps: int = RECORD_STEPS,
-    ) -> BonusEngine:
+    ) -> Explorer:
         """The engine for these spaces. `bonus` is the user's own object, where there is no method's name."""
         if isinstance(action_space, (gym.spaces.Dict, gym.spaces.Tuple)):
             remedy = "give the environment a Box, Discrete, MultiDiscrete or MultiBinary action space"
@@ -68,7 +68,7 @@ class Recipe:
             raise ValueError("this recipe has no method's name, so it needs the bonus itself")
         else:
             check_spaces(bonus, observation_space, action_space)
-        return BonusEngine(bonus, RewardMixer(**self.mixer), num_envs, record_steps=record_steps)
+        return Explorer(bonus, RewardMixer(**self.mixer), num_envs, record_steps=record_steps)
 
 
 def check_spaces(bonus: Bonus, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:

@@ -37,7 +37,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from agents.recurrent_lstm import Indices, lstm_sequences, lstm_step
+from e3b_gym.encoders.lstm import Indices, lstm_sequences, lstm_step
 
 __all__ = ["FusedLstmPolicy", "RecurrentPPO", "SequenceStates"]
 

@@ -17,8 +17,8 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
-from agents.recurrent_lstm import lstm_sequences, lstm_step
-from agents.recurrent_ppo import DictRowBuffer, RecurrentPPO, RowBuffer
+from e3b_gym.encoders.lstm import lstm_sequences, lstm_step
+from e3b_gym.sb3.recurrent_ppo import DictRowBuffer, RecurrentPPO, RowBuffer
 
 IMAGE = spaces.Box(0, 255, (3, 36, 36), np.uint8)
 VECTOR = spaces.Box(-1, 1, (6,), np.float32)

@@ -8,10 +8,10 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback, EventCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from e3b_gym.wrappers.sb3_order import warn_about_order, wrappers_outside
-from e3b_gym.wrappers.sb3_policy import LogitsTap, PolicyEncoder, reads_policy_features, reads_policy_logits
-from e3b_gym.wrappers.sb3_wrapper import find_wrapper
-from e3b_gym.wrappers.training import TrainerConfig
+from e3b_gym.encoder_training import TrainerConfig
+from e3b_gym.sb3.order import warn_about_order, wrappers_outside
+from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features, reads_policy_logits
+from e3b_gym.sb3.wrapper import find_wrapper
 
 
 class EncoderUpdateCallback(BaseCallback):

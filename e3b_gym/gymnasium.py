@@ -22,17 +22,17 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from e3b_gym.bonuses import Bonus
+from e3b_gym.building import RECORD_STEPS, Recipe
+from e3b_gym.explorer import Explorer, Paid
+from e3b_gym.saving import load_engine, save_engine
 from e3b_gym.unroll import Tree, tree_map
-from e3b_gym.wrappers.building import RECORD_STEPS, Recipe
-from e3b_gym.wrappers.engine import BonusEngine, Paid
-from e3b_gym.wrappers.saving import load_engine, save_engine
 
 
 class _Engined:
     """What the two wrappers share: an engine for `_spaces`, trained by hand, saved and loaded."""
 
     _recipe: Recipe
-    engine: BonusEngine
+    engine: Explorer
 
     @property
     def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -71,7 +71,7 @@ class Recorder:
         restarted: NDArray[np.bool_] | None = None,
         policy_logits: Tensor | None = None,
     ) -> Unroll:
-        """Records a step and returns it as an unroll of length 1. Arguments as in `BonusEngine.step`."""
+        """Records a step and returns it as an unroll of length 1. Arguments as in `Explorer.step`."""
         ended, starts = np.array(done, dtype=np.bool_), self._starts
         if restarted is not None and restarted.any():
             # A reset is written as a step without a known end: it pays nothing and pairs nothing.

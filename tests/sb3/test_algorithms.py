@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import (
 from torch import nn
 from walks import Walk, walks
 
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback
+from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback
 
 NO_NET: dict[str, Any] = {"seed": 0, "device": "cpu"}
 ON_POLICY = {

@@ -24,10 +24,10 @@ from e3b_gym.bonuses import METHODS, InverseSqrtCount, make_bonus
 from e3b_gym.bonuses.keys import full_observation
 from e3b_gym.encoders import UnsupportedSpaceError
 from e3b_gym.encoders.partial import PartialEncoder
-from e3b_gym.wrappers import sb3_wrapper
-from e3b_gym.wrappers.gymnasium import E3BReward
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
-from e3b_gym.wrappers.sb3 import make_vec_env as make_world
+from e3b_gym.gymnasium import E3BReward
+from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
+from e3b_gym.sb3 import make_vec_env as make_world
+from e3b_gym.sb3 import wrapper as sb3_wrapper
 
 NEEDS_POLICY = {"agac", "agac-nocount", "e3b-policy"}
 NEEDS_PARTS = {name for name in METHODS if name.endswith(("-position", "-image", "-message", "-subsampled"))}

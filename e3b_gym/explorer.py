@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e3b_gym.bonuses import Bonus, Memory
+from e3b_gym.buffer import Recorder
+from e3b_gym.encoder_training import EncoderTrainer, TrainerConfig
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Tree
-from e3b_gym.wrappers.recording import Recorder
-from e3b_gym.wrappers.training import EncoderTrainer, TrainerConfig
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Paid:
     episodes: dict[int, tuple[float, float]]
 
 
-class BonusEngine:
+class Explorer:
     """A bonus at work on `num_envs` environments that step together.
 
     Args:

@@ -23,8 +23,8 @@ from walks import PLACES, Walk, walks
 
 from e3b_gym.bonuses import make_bonus
 from e3b_gym.encoders import UnsupportedSpaceError
-from e3b_gym.wrappers.gymnasium import E3BReward, E3BVectorReward
-from e3b_gym.wrappers.sb3 import GymnasiumVecEnv
+from e3b_gym.gymnasium import E3BReward, E3BVectorReward
+from e3b_gym.sb3 import GymnasiumVecEnv
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 

@@ -11,7 +11,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
-from e3b_gym.wrappers.sb3_wrapper import E3BRewardWrapper
+from e3b_gym.sb3.wrapper import E3BRewardWrapper
 
 
 def wrappers_outside(venv: VecEnv, wrapper: E3BRewardWrapper) -> list[VecEnvWrapper]:

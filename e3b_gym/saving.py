@@ -11,8 +11,8 @@ import gymnasium as gym
 import torch
 
 from e3b_gym.bonuses import Bonus
-from e3b_gym.wrappers.building import RECORD_STEPS, Recipe
-from e3b_gym.wrappers.engine import BonusEngine
+from e3b_gym.building import RECORD_STEPS, Recipe
+from e3b_gym.explorer import Explorer
 
 _FORMAT = 1
 _PLAIN = (str, int, float, bool, type(None))
@@ -21,7 +21,7 @@ _PLAIN = (str, int, float, bool, type(None))
 def save_engine(
     path: str | Path,
     recipe: Recipe,
-    engine: BonusEngine,
+    engine: Explorer,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
 ) -> None:
@@ -51,7 +51,7 @@ def load_engine(
     bonus: Bonus | None,
     objects: dict[str, Any],
     record_steps: int = RECORD_STEPS,
-) -> tuple[Recipe, BonusEngine]:
+) -> tuple[Recipe, Explorer]:
     """What `save_engine` wrote, at work on `num_envs` environments with the same spaces.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from e3b_gym.envs import make_vec
-from e3b_gym.wrappers.vector_adapter import GymnasiumVecEnv
+from e3b_gym.sb3.vec_env import GymnasiumVecEnv
 
 
 def make_vec_env(

@@ -19,8 +19,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from e3b_gym.wrappers.sb3_order import wrappers_inside
-from e3b_gym.wrappers.sb3_wrapper import E3BRewardWrapper, find_wrapper
+from e3b_gym.sb3.order import wrappers_inside
+from e3b_gym.sb3.wrapper import E3BRewardWrapper, find_wrapper
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 

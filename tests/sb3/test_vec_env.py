@@ -15,7 +15,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from e3b_gym.envs import rooms
-from e3b_gym.wrappers.vector_adapter import GymnasiumVecEnv
+from e3b_gym.sb3.vec_env import GymnasiumVecEnv
 
 SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
 

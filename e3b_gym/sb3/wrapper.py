@@ -23,11 +23,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import Tensor
 
 from e3b_gym.bonuses import Bonus
+from e3b_gym.building import Recipe
+from e3b_gym.explorer import Explorer, Paid
+from e3b_gym.gymnasium import E3BReward
+from e3b_gym.saving import load_engine, save_engine
 from e3b_gym.unroll import Tree
-from e3b_gym.wrappers.building import Recipe
-from e3b_gym.wrappers.engine import BonusEngine, Paid
-from e3b_gym.wrappers.gymnasium import E3BReward
-from e3b_gym.wrappers.saving import load_engine, save_engine
 
 # Steps (per environment) without any training after which a forgotten callback is reported: the length of PPO's default
 # rollout, so that one who trains by hand after each rollout is not reported.
@@ -82,7 +82,7 @@ class E3BRewardWrapper(VecEnvWrapper):
         self.training = training
         self.norm = norm
 
-    def _employ(self, recipe: Recipe, engine: BonusEngine) -> None:
+    def _employ(self, recipe: Recipe, engine: Explorer) -> None:
         self._recipe = recipe
         self.engine = engine
         self.watched = False
@@ -245,7 +245,7 @@ def _check_venv(venv: VecEnv) -> None:
     if not isinstance(venv, VecEnv):
         raise ValueError(
             f"E3BRewardWrapper wraps a Stable-Baselines3 VecEnv; got {type(venv).__name__}. Make one with "
-            "make_vec_env, or use e3b_gym.wrappers.gymnasium for Gymnasium environments"
+            "make_vec_env, or use e3b_gym.gymnasium for Gymnasium environments"
         )
     if find_wrapper(venv) is not None or any(venv.env_is_wrapped(E3BReward)):
         raise ValueError("this VecEnv has an exploration bonus already; to use two, add them in one: bonus=a + b")

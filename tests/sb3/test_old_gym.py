@@ -12,8 +12,8 @@ from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
-from e3b_gym.wrappers.gymnasium import E3BReward
-from e3b_gym.wrappers.sb3 import E3BRewardWrapper, EncoderUpdateCallback
+from e3b_gym.gymnasium import E3BReward
+from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback
 
 
 class OldCorridor(gym.Env):

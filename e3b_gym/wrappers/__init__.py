@@ -1,1 +1,0 @@
-"""Reward wrappers for Stable-Baselines3 (`sb3`) and Gymnasium (`gymnasium`)."""
