@@ -36,9 +36,16 @@ from experiments.settings import resolve
 FREEZE, ROOMS = "MiniHack-Freeze-Random-Restricted-v0", "MiniHack-MultiRoom-N6-v0"
 CORES = 2
 # Unlike `home`: one pass, and batches as large as speed wants them.
-ONE_PASS = {"passes": "1", "policy_clip": "none", "actors": "2", "num_envs": "128", "batch": "64", "unroll": "32"}
+ONE_PASS = {
+    "n_epochs": "1",
+    "clip_range": "none",
+    "actors": "2",
+    "n_envs": "128",
+    "n_steps": "32",
+    "batch_size": "2048",
+}
 # A learner that takes most of the time: its two networks side by side, and the second core to one actor.
-LARGE_NETWORK = {"threads": "2", "actors": "1", "batch": "128"}
+LARGE_NETWORK = {"threads": "2", "actors": "1", "batch_size": "4096"}
 # Stages in which a process waits for another: the learner for a rollout, an actor for room to put one.
 WAITING = ("rollout", "actor_wait")
 

@@ -43,8 +43,8 @@ class AuthorsLoop:
     def __init__(self, config: Config, bonus: bool = True) -> None:
         networks = _plain(config)
         alone = replace(config, engine="inline", actors=1, threads=1, method="none")
-        self.config = replace(alone, num_envs=ENVS, batch=None, unroll=STEPS)
-        self.actors = [Actor(replace(self.config, num_envs=1), i) for i in range(ENVS)]
+        self.config = replace(alone, n_envs=ENVS, batch_size=None, n_steps=STEPS)
+        self.actors = [Actor(replace(self.config, n_envs=1), i) for i in range(ENVS)]
         spaces = self.actors[0].envs.single_observation_space, self.actors[0].envs.single_action_space
         for actor in self.actors:
             actor.policy = Policy(networks, *spaces)

@@ -95,7 +95,7 @@ def training_seeds(config: AnyConfig) -> NDArray[np.int64]:
         for restart in range(_RESTARTS)
     ]
     first = np.array(starts, dtype=np.int64)
-    return np.stack([first, first + config.num_envs - 1], axis=1)
+    return np.stack([first, first + config.n_envs - 1], axis=1)
 
 
 def fresh_seeds(config: AnyConfig, count: int, seed: int) -> list[int]:

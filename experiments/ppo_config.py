@@ -1,7 +1,7 @@
 """PPOConfig: every number of a run with Stable-Baselines3's PPO or our RecurrentPPO, with its default and its check.
 
-Names mean what they mean in IMPALA's Config. The defaults are those of the studies (`experiments.study`), which learn
-on a small machine.
+Names are Stable-Baselines3's. The defaults are those of the studies (`experiments.study`), which learn on a small
+machine.
 """
 
 from __future__ import annotations
@@ -14,74 +14,66 @@ from agents.run_config import RunConfig
 
 @dataclass(frozen=True)
 class PPOConfig(RunConfig):
-    """One PPO run; what is common to all agents is RunConfig's.
-
-    Attributes:
-        num_envs: environments.
-        unroll: steps per environment and rollout.
-        minibatches: pieces of a rollout, one gradient step each.
-        epochs: passes over a rollout.
-        threads: of the learner.
-
-        learning_rate: of the policy's Adam.
-        max_grad_norm: gradients of the policy are clipped to this norm.
-        discount: gamma.
-        gae_lambda: of the advantages.
-        clip_range: of the probability ratio.
-        entropy: weight of the entropy bonus.
-        baseline: weight of the value loss. The network is shared, and the value of a small bonus (beta 0.01) has small
-            errors: with 0.5 their gradients drown beside normalised advantages.
-        normalise_advantages: give the advantages of a minibatch mean 0 and deviation 1.
-        hidden: units of the layer between the network (or its LSTM) and the heads; 0 for none.
-
-        encoder_learning_rate: of the encoder's Adam.
-        encoder_epochs: passes of the encoder over a rollout.
-        encoder_batch: transitions per step of the encoder.
-        encoder_max_grad_norm: its gradients are clipped to this norm.
-    """
+    """One PPO run; the options that all agents share are in RunConfig."""
 
     bonus_preset: str = "default"
     net: Literal["paper", "fast"] = "fast"
     dim: int = 64
     steps: int = 10_000_000
 
-    num_envs: int = 64
-    unroll: int = 128
-    minibatches: int = 8
-    epochs: int = 3
+    n_envs: int = 64
+    """Number of environments."""
+    n_steps: int = 128
+    """Steps per environment and rollout."""
+    batch_size: int = 1024
+    """Environment steps per minibatch; divides n_steps * n_envs."""
+    n_epochs: int = 3
+    """Passes over a rollout."""
     threads: int = 1
+    """Threads of the learner."""
 
     learning_rate: float = 5e-4
+    """Learning rate of the policy's Adam."""
     max_grad_norm: float = 0.5
-    discount: float = 0.99
+    """The policy's gradients are clipped to this norm."""
+    gamma: float = 0.99
+    """Discount factor."""
     gae_lambda: float = 0.95
+    """Lambda of generalised advantage estimation (GAE)."""
     clip_range: float = 0.2
-    entropy: float = 0.01
-    baseline: float = 10.0
-    normalise_advantages: bool = True
+    """Bound of the probability ratio, 1 +- clip_range."""
+    ent_coef: float = 0.01
+    """Weight of the entropy in the loss."""
+    vf_coef: float = 10.0
+    """Weight of the value loss, the squared error.
+
+    The network is shared, and the value of a small bonus (beta 0.01) has small errors: with 0.5 their gradients are
+    negligible next to those of normalised advantages.
+    """
+    normalize_advantage: bool = True
+    """Normalise the advantages of a minibatch to mean 0 and standard deviation 1."""
     hidden: int = 128
+    """Units of the layer between the network (or its LSTM) and the heads; 0 for none."""
 
     encoder_learning_rate: float = 1e-3
+    """Learning rate of the encoder's Adam."""
     encoder_epochs: int = 1
-    encoder_batch: int = 1024
+    """Passes of the encoder over a rollout."""
+    encoder_batch_size: int = 1024
+    """Transitions per step of the encoder."""
     encoder_max_grad_norm: float = 40.0
+    """The encoder's gradients are clipped to this norm."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_counts("num_envs", "unroll", "minibatches", "epochs", "threads")
-        self._require_counts("encoder_epochs", "encoder_batch")
+        self._require_counts("n_envs", "n_steps", "batch_size", "n_epochs", "threads")
+        self._require_counts("encoder_epochs", "encoder_batch_size")
         self._require_positive("learning_rate", "max_grad_norm", "clip_range")
         self._require_positive("encoder_learning_rate", "encoder_max_grad_norm")
-        self._require_not_negative("entropy", "baseline", "hidden")
-        self._require_shares("discount", "gae_lambda")
-        rows = self.num_envs * self.unroll
-        if rows % self.minibatches or rows == self.minibatches:
+        self._require_not_negative("ent_coef", "vf_coef", "hidden")
+        self._require_shares("gamma", "gae_lambda")
+        rollout = self.n_steps * self.n_envs
+        if rollout % self.batch_size or self.batch_size < 2:
             raise ValueError(
-                f"minibatches must divide num_envs x unroll = {rows} into pieces of at least 2 steps; got "
-                f"{self.minibatches}"
+                f"batch_size must be at least 2 and divide n_steps * n_envs ({rollout}); got {self.batch_size}"
             )
-
-    @property
-    def batch_size(self) -> int:
-        """Steps per minibatch."""
-        return self.num_envs * self.unroll // self.minibatches

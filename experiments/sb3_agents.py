@@ -67,7 +67,7 @@ def make_envs(config: PPOConfig, starts: int) -> Any:
     """The run's environments; after `starts` earlier parts of the run they are new worlds."""
     options = {**sb3_networks(config).env_options, **config.env_options}
     seed = int(np.random.SeedSequence([config.seed, 0, starts]).generate_state(1)[0])
-    return make_vec_env(config.env, config.num_envs, seed=seed, **options)
+    return make_vec_env(config.env, config.n_envs, seed=seed, **options)
 
 
 def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
@@ -96,17 +96,17 @@ def make_model(agent: str, config: PPOConfig, venv: Any) -> PPO | RecurrentPPO:
     return ALGORITHMS[agent](
         f"{kind}{'Lstm' if recurrent else ''}Policy",
         venv,
-        n_steps=config.unroll,
+        n_steps=config.n_steps,
         batch_size=config.batch_size,
-        n_epochs=config.epochs,
+        n_epochs=config.n_epochs,
         learning_rate=config.learning_rate,
         max_grad_norm=config.max_grad_norm,
-        gamma=config.discount,
+        gamma=config.gamma,
         gae_lambda=config.gae_lambda,
         clip_range=config.clip_range,
-        ent_coef=config.entropy,
-        vf_coef=config.baseline,
-        normalize_advantage=config.normalise_advantages,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        normalize_advantage=config.normalize_advantage,
         policy_kwargs=policy_kwargs,
         seed=config.seed,
         device="cpu",

@@ -93,7 +93,7 @@ class SB3Trainee:
         encoder = EncoderUpdateCallback(
             learning_rate=config.encoder_learning_rate,
             epochs=config.encoder_epochs,
-            batch_size=config.encoder_batch,
+            batch_size=config.encoder_batch_size,
             max_grad_norm=config.encoder_max_grad_norm,
         )
         left = config.steps - self.frames

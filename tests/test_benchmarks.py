@@ -43,11 +43,11 @@ def test_impala_is_judged_by_its_bars() -> None:
 
 def test_impalas_benchmark_learns_from_every_frame_once() -> None:
     config = impala.E3B_FAST.config()
-    assert (config.passes, config.policy_clip, config.engine) == (1, None, "process")
+    assert (config.n_epochs, config.clip_range, config.engine) == (1, None, "process")
 
 
 def test_impala_is_measured_on_a_real_run() -> None:
-    small = {"actors": 1, "num_envs": 4, "batch": 4, "unroll": 8}
+    small = {"actors": 1, "n_envs": 4, "batch_size": 32, "n_steps": 8}
     measured = impala.measure_ours(replace(impala.E3B_FAST.config(), **small), 0.5)
     assert measured.speed > 0
     assert {"embed", "score", "encoder", "policy", "actor_env", "actor_act"} <= set(measured.stages)

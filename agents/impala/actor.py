@@ -34,7 +34,7 @@ def world_seed(config: Config, actor: int, restarts: int) -> int:
 
 
 class Actor:
-    """Steps `config.num_envs` environments with its copy of the policy.
+    """Steps `config.n_envs` environments with its copy of the policy.
 
     Args:
         config: the run.
@@ -44,17 +44,17 @@ class Actor:
 
     def __init__(self, config: Config, number: int = 0, restarts: int = 0) -> None:
         self.number = number
-        self.envs = make_envs(config, config.num_envs, seed := world_seed(config, number, restarts))
+        self.envs = make_envs(config, config.n_envs, seed := world_seed(config, number, restarts))
         spaces = self.envs.single_observation_space, self.envs.single_action_space
         self.policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
         self.policy.remember_rows()
         self.version = -1
         self._generator = torch.Generator().manual_seed(seed)
         self._obs: Tree = None
-        self._starts = np.ones(config.num_envs, np.bool_)
-        self._state = self.policy.initial_state(config.num_envs)
-        self._return = np.zeros(config.num_envs, np.float32)
-        self._length = np.zeros(config.num_envs, np.int64)
+        self._starts = np.ones(config.n_envs, np.bool_)
+        self._state = self.policy.initial_state(config.n_envs)
+        self._return = np.zeros(config.n_envs, np.float32)
+        self._length = np.zeros(config.n_envs, np.int64)
 
     def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
         """Takes over the learner's weights."""

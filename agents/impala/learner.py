@@ -54,7 +54,7 @@ class Learner:
 
     def __init__(self, config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.config = config
-        networks, slots = networks_for(config), config.actors * config.num_envs
+        networks, slots = networks_for(config), config.actors * config.n_envs
         recipe = Recipe.of(config.method, config.bonus_preset, **config.bonus)
         options = {name: value for name, value in recipe.options.items() if name != "dim"} | {"encoder": networks.phi}
         with torch.random.fork_rng(devices=[]):
@@ -85,7 +85,7 @@ class Learner:
         lag = {"policy_lag": float(self.version - rollout.version)}
         batches = self._batches(rollout)
         stats = [self._first_pass(batch) | lag for batch in batches]
-        for _ in range(1, self.config.passes):
+        for _ in range(1, self.config.n_epochs):
             stats += [self._another_pass(batch) | lag for batch in batches]
         self.version += 1
         self.frames += rollout.steps * rollout.num_envs
@@ -173,10 +173,10 @@ class Learner:
         """The rewards of each value head with their discounts; with two heads a clip applies to each."""
         config, mixer = self.config, self.mixer
         if config.value_heads == 1:
-            yield mixer(reward, bonus), config.discount
+            yield mixer(reward, bonus), config.gamma
             return
-        yield mixer(reward, torch.zeros_like(bonus)), config.discount
-        gamma = config.discount if config.intrinsic_discount is None else config.intrinsic_discount
+        yield mixer(reward, torch.zeros_like(bonus)), config.gamma
+        gamma = config.gamma if config.intrinsic_gamma is None else config.intrinsic_gamma
         yield mixer(torch.zeros_like(reward), bonus), gamma
 
     @contextmanager

@@ -1,9 +1,9 @@
 """The losses of the policy, for one batch of unrolls.
 
-    sum_t [ -rho_t gain_t log pi(a_t|s_t) + baseline / 2 (v_t - V(s_t))^2 - entropy H(pi(.|s_t)) ]
+    sum_t [ -rho_t gain_t log pi(a_t|s_t) + vf_coef / 2 (v_t - V(s_t))^2 - ent_coef H(pi(.|s_t)) ]
 
 summed over time and averaged over environments, as IMPALA and the authors do; v, gain and rho are V-trace's. With
-`policy_clip` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes
+`clip_range` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes
 over the same frames. AGAC adds its adversary's terms to the advantage and to the value target. A time limit ends an
 episode like any other end, its value is not bootstrapped; the authors do so, too.
 """
@@ -60,20 +60,20 @@ def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, 
     gain, weight, value_loss = torch.zeros_like(chosen), torch.zeros_like(chosen), torch.zeros(())
     for head, (stream, gamma) in enumerate(batch.streams):
         value, last = values[:-1, :, head], values[-1, :, head]
-        corrections = config.rho_bar, config.c_bar, config.trace
+        corrections = config.rho_bar, config.c_bar, config.gae_lambda
         targets, gains, weight = vtrace(log_ratio.detach(), gamma * going_on, stream, value, last, *corrections)
         if terms is not None and head == 0:
             targets = targets + config.agac_coef * terms[1]
         gain = gain + gains
         value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
-    advantage = gain if config.policy_clip is not None else weight * gain
+    advantage = gain if config.clip_range is not None else weight * gain
     if terms is not None:
         advantage = advantage + config.agac_coef * terms[0]
     entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
     losses = {
         "policy_gradient": -_surrogate(config, advantage, chosen, log_ratio).sum(0).mean(),
-        "value": config.baseline * value_loss,
-        "entropy": -config.entropy * entropy.sum(0).mean(),
+        "value": config.vf_coef * value_loss,
+        "entropy": -config.ent_coef * entropy.sum(0).mean(),
     }
     return losses, {
         "policy_entropy": entropy.mean().item(),
@@ -83,12 +83,12 @@ def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, 
 
 
 def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Tensor) -> Tensor:
-    """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `policy_clip` is set."""
-    if config.normalise_advantages:
+    """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `clip_range` is set."""
+    if config.normalize_advantage:
         advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
-    if config.policy_clip is None:
+    if config.clip_range is None:
         return advantage * chosen
     ratio = log_ratio.exp()
-    high = config.policy_clip if config.policy_clip_high is None else config.policy_clip_high
-    clipped = ratio.clamp(1 - config.policy_clip, 1 + high)
+    high = config.clip_range if config.clip_range_high is None else config.clip_range_high
+    clipped = ratio.clamp(1 - config.clip_range, 1 + high)
     return torch.minimum(ratio * advantage, clipped * advantage)

@@ -55,7 +55,7 @@ def test_the_bootstrap_narrows_with_the_sample_and_is_reproducible():
 @settings(deadline=None, max_examples=10)
 @given(run_seed=st.integers(0, 50), seed=st.integers(0, 5))
 def test_evaluation_never_uses_a_world_of_training(run_seed, seed):
-    config = Config("Rooms-K3-v0", seed=run_seed, actors=3, num_envs=64, batch=None)
+    config = Config("Rooms-K3-v0", seed=run_seed, actors=3, n_envs=64, batch_size=None)
     fresh = set(fresh_seeds(config, 100, seed))
     assert len(fresh) == 100
     for actor in range(3):

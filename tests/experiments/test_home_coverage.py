@@ -54,16 +54,16 @@ def paper(method):
 def test_the_papers_common_table(method):
     table = {
         "clip_range": 0.2,
-        "epochs": 2,
-        "minibatches": 2,
-        "baseline": 0.5,
-        "entropy": 0.00005,
+        "n_epochs": 2,
+        "batch_size": 256,
+        "vf_coef": 0.5,
+        "ent_coef": 0.00005,
         "learning_rate": 0.00025,
         "max_grad_norm": 0.2,
-        "unroll": 128,
-        "discount": 0.99,
+        "n_steps": 128,
+        "gamma": 0.99,
         "gae_lambda": 0.95,
-        "normalise_advantages": False,
+        "normalize_advantage": False,
         "hidden": 0,  # the table's 512 is the LSTM's
         "steps": 225_000_000,
         "net": "paper",
@@ -72,7 +72,7 @@ def test_the_papers_common_table(method):
     }
     config = paper(method)
     assert {name: getattr(config, name) for name in table} == table
-    assert config.encoder_batch == config.num_envs * config.unroll  # an update sees the whole rollout
+    assert config.encoder_batch_size == config.n_envs * config.n_steps  # an update sees the whole rollout
     assert config.bonus["beta"] == 0.1
     assert config.bonus["extrinsic"] == 0.0
 
@@ -267,6 +267,14 @@ def test_every_method_trains_with_every_agent(method, agent, tmp_path):
 
 @pytest.mark.slow
 def test_the_papers_preset_trains(tmp_path):
-    small = ["num_envs=2", "unroll=8", "encoder_batch=16", "STEPS=32", "env.size=64", "env.max_steps=12"]
+    small = [
+        "n_envs=2",
+        "n_steps=8",
+        "batch_size=8",
+        "encoder_batch_size=16",
+        "STEPS=32",
+        "env.size=64",
+        "env.max_steps=12",
+    ]
     words = [f"ENV={HOMES}", "AGENT=recurrent_ppo", "PRESET=paper", f"RUN={tmp_path / 'run'}", *small]
     assert train(words) == 0

@@ -45,10 +45,10 @@ def test_the_home_preset_knows_the_tasks_that_were_measured(task):
 @pytest.mark.parametrize(
     ("task", "given", "changes"),
     [
-        ("MiniHack-LavaCross-Restricted-v0", {}, "entropy=0.04 beta=0.03 ridge=0.01 sees=message"),
-        ("MiniHack-LavaCross-Restricted-v0", {"method": "none"}, "entropy=0.04"),
+        ("MiniHack-LavaCross-Restricted-v0", {}, "ent_coef=0.04 beta=0.03 ridge=0.01 sees=message"),
+        ("MiniHack-LavaCross-Restricted-v0", {"method": "none"}, "ent_coef=0.04"),
         (TASK, {"engine": "inline"}, ""),
-        (TASK, {"beta": "0.5", "trace": "0.9"}, "trace=0.9 beta=0.5"),
+        (TASK, {"beta": "0.5", "gae_lambda": "0.9"}, "gae_lambda=0.9 beta=0.5"),
     ],
 )
 def test_the_report_names_what_a_run_had_for_itself(task, given, changes):

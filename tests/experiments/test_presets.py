@@ -70,21 +70,21 @@ def test_every_task_of_a_preset_resolves_for_every_method(suite):
 def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
     task = LAVA_CROSS
     config = resolve("impala", "home", {"env": task}).config
-    assert (config.entropy, config.steps, config.num_envs) == (0.04, 3_000_000, 64)
+    assert (config.ent_coef, config.steps, config.n_envs) == (0.04, 3_000_000, 64)
     assert config.bonus == {"beta": 0.03, "ridge": 0.01, "sees": "message"}
     assert resolve("impala", "home", {"env": task, "method": "none"}).config.bonus == {}
     assert resolve("impala", "home", {"env": task, "method": "e3b-policy"}).config.bonus["sees"] is None
     assert resolve("impala", "home", {"env": task, "beta": "0.5"}).config.bonus["beta"] == 0.5
-    assert resolve("impala", "home", {"env": ENVS["minihack"]}).config.entropy == 0.01
+    assert resolve("impala", "home", {"env": ENVS["minihack"]}).config.ent_coef == 0.01
 
 
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        ({}, {"steps": 3_000_000, "entropy": 0.04, "beta": 0.03, "ridge": 0.01, "sees": "message"}),
-        ({"steps": "10k", "beta": "0.5"}, {"entropy": 0.04, "ridge": 0.01, "sees": "message"}),
-        ({"method": "e3b-policy"}, {"steps": 3_000_000, "entropy": 0.04, "beta": 0.03, "ridge": 0.01}),
-        ({"method": "none"}, {"steps": 3_000_000, "entropy": 0.04}),
+        ({}, {"steps": 3_000_000, "ent_coef": 0.04, "beta": 0.03, "ridge": 0.01, "sees": "message"}),
+        ({"steps": "10k", "beta": "0.5"}, {"ent_coef": 0.04, "ridge": 0.01, "sees": "message"}),
+        ({"method": "e3b-policy"}, {"steps": 3_000_000, "ent_coef": 0.04, "beta": 0.03, "ridge": 0.01}),
+        ({"method": "none"}, {"steps": 3_000_000, "ent_coef": 0.04}),
         ({"env": ENVS["minihack"]}, {}),
     ],
 )
@@ -100,7 +100,7 @@ def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("e3b")])
 def test_settings_of_a_task_suit_every_method_of_the_family(method):
-    config = resolve("impala", "home", {"env": LAVA_CROSS, "method": method, "num_envs": 8}).config
+    config = resolve("impala", "home", {"env": LAVA_CROSS, "method": method, "n_envs": 8}).config
     envs = make_envs(config, 1, seed=0)
     Learner(config, envs.single_observation_space, envs.single_action_space)
     envs.close()
@@ -129,11 +129,11 @@ def test_the_papers_table_of_minihack():
         "learning_rate": 1e-4,
         "rms_alpha": 0.99,
         "rms_eps": 1e-5,
-        "unroll": 80,
-        "num_envs": 80,  # its 80 buffers
+        "n_steps": 80,
+        "n_envs": 80,  # its 80 buffers
         "max_grad_norm": 40.0,
-        "baseline": 0.5,
-        "discount": 0.99,
+        "vf_coef": 0.5,
+        "gamma": 0.99,
         "steps": 50_000_000,
         "net": "paper",
         "bonus_preset": "paper",
@@ -150,7 +150,7 @@ def test_the_papers_table_of_minihack():
     for method, cost in entropy.items():
         config = paper("minihack", method)
         assert {name: getattr(config, name) for name in common} == common
-        assert config.entropy == cost, method
+        assert config.ent_coef == cost, method
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_the_paper_did_not_train_everywhere_or_with_everything():
 
 
 def test_the_command_line_wins_over_the_preset_and_the_preset_over_the_defaults():
-    config = resolve("impala", "home", {"env": ENVS["minihack"], "entropy": "0.02"}).config
-    assert (config.entropy, config.net, config.discount) == (0.02, "fast", Config("x").discount)
+    config = resolve("impala", "home", {"env": ENVS["minihack"], "ent_coef": "0.02"}).config
+    assert (config.ent_coef, config.net, config.gamma) == (0.02, "fast", Config("x").gamma)
 
 
 def test_options_of_the_bonus_the_environment_and_the_run_by_name():
@@ -201,7 +201,7 @@ def test_what_the_count_needs_is_asked_of_the_environment():
         ("learningrate", "did you mean learning_rate"),
         ("bonus.rigde", "did you mean bonus.ridge"),
         ("alpha", "has no option 'alpha'"),  # NovelD has it, E3B has not
-        ("minibatches", "has no option 'minibatches'"),  # PPO has it
+        ("encoder_epochs", "has no option 'encoder_epochs'"),  # PPO has it
     ],
 )
 def test_an_unknown_name_is_answered_with_the_closest(name, message):
@@ -245,8 +245,8 @@ def test_text_is_read_as_what_it_spells(text, value):
 def test_a_field_gets_its_type_or_the_name_of_its_type():
     assert convert("steps", "2e6", int) == 2_000_000
     assert isinstance(convert("steps", "2e6", int), int)
-    assert convert("entropy", "1", float) == 1.0
-    assert convert("batch", "none", int | None) is None
+    assert convert("ent_coef", "1", float) == 1.0
+    assert convert("batch_size", "none", int | None) is None
     for value, kind, message in (("1.5", int, "a whole number"), ("big", float, "a number"), ("true", int, "whole")):
         with pytest.raises(ValueError, match=message):
             convert("x", value, kind)
@@ -256,7 +256,7 @@ def test_a_field_gets_its_type_or_the_name_of_its_type():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"minibatches": 7}, "divide"), ({"discount": 1.1}, "discount"), ({"epochs": 0}, "epochs"), ({"lstm": 0}, "lstm"),
+    [({"batch_size": 7}, "divide"), ({"gamma": 1.1}, "gamma"), ({"n_epochs": 0}, "n_epochs"), ({"lstm": 0}, "lstm"),
      ({"learning_rate": float("inf")}, "learning_rate")],
 )  # fmt: skip
 def test_the_config_of_ppo_checks_itself(change, message):

@@ -80,7 +80,7 @@ def test_every_method_trains_with_every_agent(method, agent, tmp_path):
     ],
 )
 def test_every_suite_trains(env, agent, method, tmp_path):
-    words = [f"METHOD={method}", "num_envs=2", *(["batch=2"] if agent == "impala" else [])]
+    words = [f"METHOD={method}", "n_envs=2", "batch_size=8"]
     assert main(tiny(tmp_path / "run", env, agent, *words, steps=FRAMES)) == 0
     assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES
 
@@ -101,7 +101,7 @@ MISSING = {
 @pytest.mark.parametrize("env", MISSING)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, tmp_path, capsys):
-    words = [f"METHOD={method}", "num_envs=2", *(["batch=2"] if agent == "impala" else [])]
+    words = [f"METHOD={method}", "n_envs=2", "batch_size=8"]
     code = main(tiny(tmp_path / "run", env, agent, *words, steps=FRAMES))
     if missing := [part for name, part in MISSING[env].items() if name in method]:
         assert code == 2
@@ -113,13 +113,13 @@ def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, 
 
 
 def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys):
-    words = ["num_envs=2", "batch=2", "beta=0.5"]
+    words = ["n_envs=2", "batch_size=8", "beta=0.5"]
     assert main(tiny(tmp_path / "run", "MiniHack-LavaCross-Restricted-v0", "impala", *words, steps=FRAMES)) == 0
-    assert "the preset has for this task: entropy=0.04 ridge=0.01 sees=message\n" in capsys.readouterr().out
+    assert "the preset has for this task: ent_coef=0.04 ridge=0.01 sees=message\n" in capsys.readouterr().out
 
 
 def test_the_papers_networks_train(tmp_path):
-    words = ["PRESET=paper", "num_envs=2", "batch=2", "unroll=4", "engine=inline", "log_seconds=0", "STEPS=8"]
+    words = ["PRESET=paper", "n_envs=2", "batch_size=8", "n_steps=4", "engine=inline", "log_seconds=0", "STEPS=8"]
     assert main(["ENV=MiniHack-LavaCross-Restricted-v0", f"RUN={tmp_path}/run", *words]) == 0
 
 
@@ -147,7 +147,7 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
         (["ENV=Pendulum-v1"], "IMPALA acts in Discrete action spaces"),
         (["env.colour=red"], "has no option colour"),
         (["ENV=VizdoomMyWayHomeSparse-v0", "env.colour=red"], "does not take all of env.colour"),
-        (["batch=3"], "batch must divide num_envs"),
+        (["batch_size=24"], "batch_size must be a multiple of n_steps (8) that divides n_steps * n_envs (32)"),
         (["bonus_preset=best"], "unknown preset 'best'"),
         (["RESUME=maybe"], "RESUME is a switch"),
         (["bonus.bonus_of=last"], "bonus_of must be"),

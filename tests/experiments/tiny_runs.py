@@ -4,9 +4,9 @@ import csv
 from pathlib import Path
 
 TINY = {
-    "impala": "engine=inline num_envs=4 batch=2 unroll=8 lstm=8 dim=8 log_seconds=0",
-    "ppo": "num_envs=4 unroll=8 minibatches=2 epochs=1 hidden=8 dim=8 log_seconds=0",
-    "recurrent_ppo": "num_envs=4 unroll=8 minibatches=2 epochs=1 hidden=8 dim=8 lstm=8 log_seconds=0",
+    "impala": "engine=inline n_envs=4 n_steps=8 batch_size=16 lstm=8 dim=8 log_seconds=0",
+    "ppo": "n_envs=4 n_steps=8 batch_size=16 n_epochs=1 hidden=8 dim=8 log_seconds=0",
+    "recurrent_ppo": "n_envs=4 n_steps=8 batch_size=16 n_epochs=1 hidden=8 dim=8 lstm=8 log_seconds=0",
 }
 FRAMES = 32
 """Of one rollout of a tiny run."""

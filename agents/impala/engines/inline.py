@@ -24,8 +24,8 @@ class InlineEngine:
         self._rollout = Rollout.allocate(
             self._actor.envs.single_observation_space,
             policy.num_actions,
-            config.unroll,
-            config.num_envs,
+            config.n_steps,
+            config.n_envs,
             (policy.lstm.num_layers, policy.lstm.hidden_size),
         )
 

@@ -279,14 +279,14 @@ def _describe(
 ) -> tuple[ActorMemoryLayout, tuple[gym.Space[Any], gym.Space[Any]], dict[str, torch.Tensor]]:
     """Asks a small actor for shapes, spaces and weights."""
     with torch.random.fork_rng(devices=[]):
-        actor = Actor(dataclasses.replace(config, num_envs=1, batch=None))
+        actor = Actor(dataclasses.replace(config, n_envs=1, batch_size=None, normalize_advantage=False))
     actor.close()
     policy, spaces = actor.policy, (actor.envs.single_observation_space, actor.envs.single_action_space)
     layout = ActorMemoryLayout(
         observation_space=spaces[0],
         num_actions=policy.num_actions,
-        steps=config.unroll,
-        num_envs=config.num_envs,
+        steps=config.n_steps,
+        num_envs=config.n_envs,
         state_shape=(policy.lstm.num_layers, policy.lstm.hidden_size),
         rollouts=rollouts,
     )

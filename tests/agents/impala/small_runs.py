@@ -16,7 +16,7 @@ LAVA = {"env": "MiniHack-MultiRoom-N6-Lava-v0", "net": "fast", "lstm": 8}
 
 def small(**options) -> Config:
     """Rooms with episodes of 7 steps, 4 worlds, unrolls of 6."""
-    sizes = {"engine": "inline", "num_envs": 4, "unroll": 6, "batch": None, "lstm": 8, "dim": 8}
+    sizes = {"engine": "inline", "n_envs": 4, "n_steps": 6, "batch_size": None, "lstm": 8, "dim": 8}
     return Config(**{**ROOMS, **sizes, **options})
 
 
@@ -38,7 +38,7 @@ def actor_with_weights(config: Config, number: int = 0) -> tuple[Actor, Learner]
 def room_for(actor: Actor, config: Config) -> Rollout:
     """An empty rollout of the sizes that the actor fills."""
     lstm = actor.policy.lstm
-    sizes = actor.policy.num_actions, config.unroll, config.num_envs, (lstm.num_layers, lstm.hidden_size)
+    sizes = actor.policy.num_actions, config.n_steps, config.n_envs, (lstm.num_layers, lstm.hidden_size)
     return Rollout.allocate(actor.envs.single_observation_space, *sizes)
 
 

@@ -12,8 +12,8 @@ DICT_ROOMS = {"env_options": {"max_steps": 7}}
 RUNS = {
     "vector": small(),
     "dict": small(**DICT_ROOMS),
-    "gymnasium": small(env="CartPole-v1", env_options={}, unroll=30),
-    "minihack": small(**LAVA, env_options={"max_steps": 4}, num_envs=2, unroll=16),
+    "gymnasium": small(env="CartPole-v1", env_options={}, n_steps=30),
+    "minihack": small(**LAVA, env_options={"max_steps": 4}, n_envs=2, n_steps=16),
 }
 
 
@@ -41,10 +41,10 @@ def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
     config = RUNS[run]
     actor, _ = playing(config)
     rollout = room_for(actor, config)  # filled again and again, as in training
-    envs = make_envs(config, config.num_envs, world_seed(config, 0, 0))  # each step's observations are read at once
+    envs = make_envs(config, config.n_envs, world_seed(config, 0, 0))  # each step's observations are read at once
     obs, _ = envs.reset()
-    starts = np.ones(config.num_envs, np.bool_)
-    returns, lengths = np.zeros(config.num_envs), np.zeros(config.num_envs, int)
+    starts = np.ones(config.n_envs, np.bool_)
+    returns, lengths = np.zeros(config.n_envs), np.zeros(config.n_envs, int)
     ends = 0
     for _ in range(3):
         actor.fill(rollout)
@@ -52,7 +52,7 @@ def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
         arrived = tree_map(torch.Tensor.numpy, unroll.next_obs)
         assert np.array_equal(rollout.starts, starts)
         assert same(tree_map(lambda leaf: leaf[0], rollout.obs), obs)
-        for t in range(config.unroll):
+        for t in range(config.n_steps):
             obs, reward, terminated, truncated, infos = envs.step(rollout.action[t])
             done = starts = terminated | truncated
             returns, lengths = returns + reward, lengths + 1
@@ -76,7 +76,7 @@ def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
 
 def test_deaths_in_nethack_are_marked_unknown(playing):
     """Death wipes the screen: the step has no arriving observation, the others do."""
-    config = small(**LAVA, env_options={"max_steps": 4}, num_envs=4, unroll=12)
+    config = small(**LAVA, env_options={"max_steps": 4}, n_envs=4, n_steps=12)
     actor, _ = playing(config)
     rollouts = [filled(actor, config) for _ in range(3)]
     died = np.concatenate([(r.done & ~r.terminal_known)[r.done] for r in rollouts])
@@ -124,7 +124,7 @@ def test_new_weights_count_from_the_next_unroll_on(playing):
 
 def test_an_actors_rollout_may_be_overwritten_by_others(playing):
     """The worlds go on from the actor's own copy, not from the arrays it handed over."""
-    config = small(unroll=4)
+    config = small(n_steps=4)
     one, _ = playing(config)
     other, _ = playing(config)
     kept = filled(one, config)
@@ -154,7 +154,7 @@ def test_uncopied_minihack_observations_are_safe(playing):
 
 
 def test_actions_follow_the_logits(playing):
-    config = small(num_envs=50, unroll=40, env_options={"flat": True})
+    config = small(n_envs=50, n_steps=40, env_options={"flat": True})
     actor, _ = playing(config)
     with torch.no_grad():
         actor.policy.heads.weight.zero_()

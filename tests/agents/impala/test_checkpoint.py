@@ -225,7 +225,9 @@ def tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("method", ["e3b", "noveld", "ride", "agac"])
 def test_a_learner_that_was_saved_learns_on_bit_by_bit(tmp_path: Path, method: str) -> None:
-    config = Config("Rooms-K4-v0", {"flat": True}, method, engine="inline", num_envs=4, batch=2, unroll=12, lstm=16)
+    config = Config(
+        "Rooms-K4-v0", {"flat": True}, method, engine="inline", n_envs=4, n_steps=12, batch_size=24, lstm=16
+    )
     engine = InlineEngine(config)
     first = Learner(config, *engine.spaces)
 

@@ -11,18 +11,24 @@ from agents.impala.config import Config
     ("options", "message"),
     [
         ({"learning_rate": 0.0}, "learning_rate must be a positive number; got 0.0"),
-        ({"entropy": -1.0}, "entropy must be 0 or more"),
-        ({"baseline": float("nan")}, "baseline must be"),
+        ({"ent_coef": -1.0}, "ent_coef must be 0 or more"),
+        ({"vf_coef": float("nan")}, "vf_coef must be"),
         ({"rho_bar": float("inf")}, "rho_bar must be a positive number; got inf"),
-        ({"discount": 1.5}, r"discount must be in \[0, 1\]"),
-        ({"intrinsic_discount": -0.1}, "intrinsic_discount must be in"),
+        ({"gamma": 1.5}, r"gamma must be in \[0, 1\]"),
+        ({"intrinsic_gamma": -0.1}, "intrinsic_gamma must be in"),
         ({"steps": 1e6}, "steps must be a whole number of at least 1; got 1000000.0"),
-        ({"num_envs": 0}, "num_envs must be a whole number"),
+        ({"n_envs": 0}, "n_envs must be a whole number"),
         ({"lstm": 0}, "lstm must be at least 1"),
         ({"net": "huge"}, "net must be 'paper' or 'fast'; got 'huge'"),
         ({"engine": "cluster"}, "engine must be 'inline' or 'process'"),
         ({"value_heads": 3}, "value_heads must be 1 or 2"),
-        ({"num_envs": 32, "batch": 12}, r"batch must divide num_envs \(32\).*got 12"),
+        (
+            {"n_envs": 32, "batch_size": 960},
+            r"multiple of n_steps \(80\) that divides n_steps \* n_envs \(2560\).*got 960",
+        ),
+        ({"batch_size": 100}, r"batch_size must be a multiple.*got 100. For example 80"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"n_envs": 1, "n_steps": 1, "batch_size": None, "normalize_advantage": True}, "at least 2 steps per update"),
         ({"engine": "inline", "actors": 2}, "the inline engine has one actor; got actors=2"),
         ({"bonus": {"dim": 64}}, "bonus cannot hold dim; set the run's own dim"),
     ],
@@ -33,22 +39,22 @@ def test_a_wrong_setting_is_named(options, message):
 
 
 def test_plain_data_goes_out_and_in():
-    config = Config("Rooms-K4-v0", env_options={"flat": True}, bonus={"ridge": 0.01}, batch=None, num_envs=6)
+    config = Config("Rooms-K4-v0", env_options={"flat": True}, bonus={"ridge": 0.01}, batch_size=None, n_envs=6)
     assert Config(**config.as_dict()) == config
     assert config.columns == 6
-    assert dataclasses.replace(config, batch=3).columns == 3
+    assert dataclasses.replace(config, batch_size=240).columns == 3
 
 
 def test_the_defaults_are_the_papers():
     config = Config("MiniHack-MultiRoom-N6-v0")
-    assert (config.unroll, config.columns, config.learning_rate, config.rms_alpha, config.rms_eps) == (
+    assert (config.n_steps, config.columns, config.learning_rate, config.rms_alpha, config.rms_eps) == (
         80,
         8,
         1e-4,
         0.99,
         1e-5,
     )
-    assert (config.max_grad_norm, config.discount, config.entropy, config.baseline) == (40.0, 0.99, 0.005, 0.5)
+    assert (config.max_grad_norm, config.gamma, config.ent_coef, config.vf_coef) == (40.0, 0.99, 0.005, 0.5)
     assert (config.steps, config.bonus_preset, config.net, config.encoder_learning_rate) == (
         50_000_000,
         "paper",

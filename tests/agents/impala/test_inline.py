@@ -18,9 +18,9 @@ def same_weights(one, other):
 @pytest.mark.parametrize(
     "options",
     [
-        {"batch": 2},
+        {"batch_size": 12},
         {"method": "agac"},
-        {**LAVA, "env_options": {"max_steps": 6}, "num_envs": 2, "unroll": 8},
+        {**LAVA, "env_options": {"max_steps": 6}, "n_envs": 2, "n_steps": 8},
     ],
     ids=["rooms", "agac", "minihack"],
 )

@@ -54,10 +54,10 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
     starts = torch.cat([unroll.starts[None], unroll.done])
     out = policy(unroll.obs, starts, tuple(part.double() for part in rollout.lstm_state()))
     extrinsic, intrinsic = reward, learner.mixer.beta * bonus.double() / sigma
-    gamma = config.discount
+    gamma = config.gamma
     streams = [(extrinsic + intrinsic, gamma)]
     if config.value_heads == 2:
-        streams = [(extrinsic, gamma), (intrinsic, config.intrinsic_discount)]
+        streams = [(extrinsic, gamma), (intrinsic, config.intrinsic_gamma)]
     log_ratio = torch.empty(unroll.done.shape, dtype=torch.float64)
     steps, envs = unroll.done.shape
     for t in range(steps):
@@ -77,26 +77,26 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
             value[-1].detach(),
             1.0,
             1.0,
-            config.trace,
+            config.gae_lambda,
         )
-        advantage = gain if config.policy_clip else weight * gain
+        advantage = gain if config.clip_range else weight * gain
         if head == 0 and terms is not None:
             advantage, v = advantage + config.agac_coef * terms[0], v + config.agac_coef * terms[1]
         total += advantage
-        losses["value"] += config.baseline * ((v - value[:-1]) ** 2).sum() / 2 / envs
-    if config.normalise_advantages:
+        losses["value"] += config.vf_coef * ((v - value[:-1]) ** 2).sum() / 2 / envs
+    if config.normalize_advantage:
         total = (total - total.mean()) / total.std()
     for t in range(steps):
         for b in range(envs):
             log_pi = out.logits[t, b].log_softmax(0)
-            a, clip = unroll.action[t, b], config.policy_clip
-            high = config.policy_clip_high or clip
+            a, clip = unroll.action[t, b], config.clip_range
+            high = config.clip_range_high or clip
             gained = total[t, b] * log_pi[a]
             if clip:
                 ratio = log_pi.exp()[a] / unroll.policy_logits[t, b].double().softmax(0)[a]
                 gained = min(total[t, b] * ratio, total[t, b] * ratio.clamp(1 - clip, 1 + high))
             losses["policy_gradient"] += -gained / envs
-            losses["entropy"] += config.entropy * (log_pi.exp() * log_pi).sum() / envs
+            losses["entropy"] += config.ent_coef * (log_pi.exp() * log_pi).sum() / envs
     gradients = torch.autograd.grad(sum(losses.values()), list(policy.parameters()))
     return {name: loss.item() for name, loss in losses.items()}, gradients
 
@@ -118,18 +118,18 @@ def agac_written_out(learner, unroll):
     [
         {},
         {"method": "none"},
-        {"trace": 0.8, "normalise_advantages": True},
-        {"policy_clip": 0.001},
-        {"policy_clip": 0.001, "policy_clip_high": 0.01},
-        {"value_heads": 2, "intrinsic_discount": 0.7},
+        {"gae_lambda": 0.8, "normalize_advantage": True},
+        {"clip_range": 0.001},
+        {"clip_range": 0.001, "clip_range_high": 0.01},
+        {"value_heads": 2, "intrinsic_gamma": 0.7},
         {"method": "agac", "agac_coef": 0.5},
-        {"method": "agac", "agac_coef": 0.5, "policy_clip": 0.2, "normalise_advantages": True},
-        {"method": "agac", "agac_coef": 0.5, "value_heads": 2, "intrinsic_discount": 0.7},
+        {"method": "agac", "agac_coef": 0.5, "clip_range": 0.2, "normalize_advantage": True},
+        {"method": "agac", "agac_coef": 0.5, "value_heads": 2, "intrinsic_gamma": 0.7},
     ],
     ids=str,
 )
 def test_losses_and_gradients_are_the_papers(options):
-    config = small(learning_rate=1e-3, entropy=0.1, max_grad_norm=1e9, **options)
+    config = small(learning_rate=1e-3, ent_coef=0.1, max_grad_norm=1e9, **options)
     learner, rollout = lagged(config)
     rollout.reward[:] = np.random.default_rng(0).normal(size=rollout.reward.shape)
     unroll = rollout.unroll()
@@ -149,7 +149,7 @@ def test_losses_and_gradients_are_the_papers(options):
 
 def test_further_passes_train_the_policy_alone_on_the_rewards_of_the_first():
     """Memories, normaliser and encoder see each frame once, however often the policy learns from it."""
-    once, again = small(batch=2, policy_clip=0.2), small(batch=2, policy_clip=0.2, passes=3)
+    once, again = small(batch_size=12, clip_range=0.2), small(batch_size=12, clip_range=0.2, n_epochs=3)
     actor, one = actor_with_weights(once)
     rollout = filled(actor, once)
     three = Learner(again, actor.envs.single_observation_space, actor.envs.single_action_space)
@@ -168,7 +168,7 @@ def test_two_threads_learn_what_one_does(method):
     """Encoder and policy side by side, two updates of two batches: the same bytes."""
     states, embedded_in = [], []
     for threads in (1, 2):
-        engine, learner = started(small(method=method, batch=2, threads=threads))
+        engine, learner = started(small(method=method, batch_size=12, threads=threads))
         embed = learner.bonus.embed
         learner.bonus.embed = lambda *a, e=embed: (embedded_in.append(threading.current_thread().name), e(*a))[1]
         for _ in range(2):
@@ -195,7 +195,7 @@ def test_gradients_are_clipped_to_the_length_asked_for():
 
 
 def test_the_encoder_embeds_each_unroll_once():
-    learner, rollout = lagged(small(batch=2), updates=0)
+    learner, rollout = lagged(small(batch_size=12), updates=0)
     rows = []
     learner.bonus.representation.encoder.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
     learner.learn(rollout)
@@ -203,9 +203,9 @@ def test_the_encoder_embeds_each_unroll_once():
     assert rows == [(6 + 1) * 2 + k for k in ends]
 
 
-def columns_at_a_time(batch, method):
-    """Mean bonus and memory after three rollouts with ends here and there, each learned `batch` columns at a time."""
-    config = small(batch=batch, method=method, env="CartPole-v1", env_options={}, unroll=30)
+def columns_at_a_time(columns, method):
+    """Mean bonus and memory after three rollouts with ends here and there, each learned `columns` columns at a time."""
+    config = small(batch_size=columns and 30 * columns, method=method, env="CartPole-v1", env_options={}, n_steps=30)
     engine, learner = started(config)
     bonuses = []
     for _ in range(3):
@@ -215,9 +215,9 @@ def columns_at_a_time(batch, method):
 
 
 @pytest.mark.parametrize("method", ["e3b-random", "count"])
-@pytest.mark.parametrize("batch", [1, 2])
-def test_columns_in_several_batches_pay_as_all_at_once(method, batch):
-    bonuses, memory = columns_at_a_time(batch, method)
+@pytest.mark.parametrize("columns", [1, 2])
+def test_columns_in_several_batches_pay_as_all_at_once(method, columns):
+    bonuses, memory = columns_at_a_time(columns, method)
     wanted, whole = columns_at_a_time(None, method)
     np.testing.assert_allclose(bonuses, wanted, rtol=1e-4)
     assert memory.keys() == whole.keys()
@@ -258,7 +258,7 @@ def test_policy_features_come_from_the_learners_present_weights():
 
 
 DICT = {"env_options": {"max_steps": 7}}
-MESSAGES = {**LAVA, "env_options": {"max_steps": 4}, "num_envs": 2, "unroll": 5}
+MESSAGES = {**LAVA, "env_options": {"max_steps": 4}, "n_envs": 2, "n_steps": 5}
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -371,7 +371,7 @@ def test_a_saved_learner_goes_on_as_if_nothing_had_happened(method):
 
 
 def test_learning_leaves_the_rollout_as_it_is():
-    learner, rollout = lagged(small(batch=2))
+    learner, rollout = lagged(small(batch_size=12))
     before = copy.deepcopy(rollout)
     learner.learn(rollout)
     for name in vars(before):
@@ -389,7 +389,7 @@ def test_policy_and_encoder_start_with_other_weights():
 
 
 def test_unknown_last_observations_are_neither_paid_nor_counted_in_the_scale():
-    learner, rollout = lagged(small(method="e3b-random", unroll=10), updates=0)
+    learner, rollout = lagged(small(method="e3b-random", n_steps=10), updates=0)
     rollout.terminal_known[:] = False
     learner.learn(rollout)
     assert rollout.done.any()

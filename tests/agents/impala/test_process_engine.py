@@ -31,7 +31,7 @@ PATIENCE = 120.0  # seconds; a busy machine is no failure
 
 
 def small(**options: Any) -> Config:
-    sizes = {"engine": "process", "num_envs": 4, "unroll": 6, "batch": None, "lstm": 8, "dim": 8}
+    sizes = {"engine": "process", "n_envs": 4, "n_steps": 6, "batch_size": None, "lstm": 8, "dim": 8}
     return Config(**{"env": "Rooms-K4-v0", "env_options": {"flat": True, "max_steps": 9}, **sizes, **options})
 
 
@@ -234,7 +234,7 @@ def test_actors_work_beside_a_learner_with_threads() -> None:
     torch.set_num_threads(2)
     try:
         torch.randn(500, 500) @ torch.randn(500, 500)
-        with running(small(num_envs=32)) as (engine, _):
+        with running(small(n_envs=32)) as (engine, _):
             taken(engine)
             torch.randn(500, 500) @ torch.randn(500, 500)
             first = engine.processes[0]
