@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from e3b_gym.errors import NonFiniteError
 from e3b_gym.unroll import Tree, Unroll, kept_as, tree_leaves, tree_map
 
 
@@ -157,7 +158,7 @@ def require_finite(tree: Tree, name: str = "the observation", envs: list[int] | 
             require_finite(value, f"{name}[{i}]", envs)
     elif tree.dtype.kind == "f" and not np.isfinite(tree).all():
         bad = np.flatnonzero(~np.isfinite(tree).reshape(len(tree), -1).all(axis=1)).tolist()
-        raise ValueError(
+        raise NonFiniteError(
             f"{name} has NaN or infinite values in environment {bad if envs is None else [envs[i] for i in bad]}; "
             "fix the environment, or clip its observations"
         )

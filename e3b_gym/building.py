@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from e3b_gym.bonuses import Bonus, make_bonus
-from e3b_gym.encoders import UnsupportedSpaceError
+from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.explorer import Explorer
 from e3b_gym.presets import get_preset
 from e3b_gym.reward import RewardMixer

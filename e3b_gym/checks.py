@@ -20,13 +20,10 @@ from torch import Tensor
 
 from e3b_gym.bonuses.base import Bonus, Memory
 from e3b_gym.encoders import sample_rows
+from e3b_gym.errors import ContractError
 from e3b_gym.unroll import Tree, Unroll, tree_map
 
 _STEPS, _ENVS, _DIFFERENT_OBSERVATIONS = 12, 4, 6
-
-
-class ContractError(ValueError):
-    """A bonus breaks a promise; the message says which and by how much."""
 
 
 def check_bonus(

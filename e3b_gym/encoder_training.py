@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from e3b_gym.bonuses import Bonus
+from e3b_gym.errors import NonFiniteError
 from e3b_gym.unroll import Unroll
 
 
@@ -83,7 +84,7 @@ class EncoderTrainer:
         total = torch.stack(list(losses.values())).sum()
         if not bool(torch.isfinite(total)):
             bad = [name for name, loss in losses.items() if not bool(torch.isfinite(loss))]
-            raise ValueError(f"the {', '.join(bad)} loss of the bonus is NaN or infinite; lower its learning rate")
+            raise NonFiniteError(f"the {', '.join(bad)} loss of the bonus is NaN or infinite; lower its learning rate")
         optimizer = self.optimizer
         if optimizer is not None:
             optimizer.zero_grad(set_to_none=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 from e3b_gym.bonuses import Bonus, Memory
 from e3b_gym.buffer import Recorder
 from e3b_gym.encoder_training import EncoderTrainer, TrainerConfig
+from e3b_gym.errors import NonFiniteError
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Tree
 
@@ -131,7 +132,7 @@ class Explorer:
         extrinsic = np.array(reward, dtype=np.float32)
         if not np.isfinite(extrinsic).all():
             bad = np.flatnonzero(~np.isfinite(extrinsic)).tolist()
-            raise ValueError(f"the reward of environment {bad} is NaN or infinite; fix the environment")
+            raise NonFiniteError(f"the reward of environment {bad} is NaN or infinite; fix the environment")
         unroll = self.record.add(action, obs, done, terminals, restarted=restarted, policy_logits=policy_logits)
         with torch.no_grad():
             self._features = self.bonus.embed(unroll, self._features)

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from e3b_gym.errors import NonFiniteError
+
 NORMALISERS = ("std", "official", "none")
 _AUTHORS_BATCH = 8  # environments in one of the authors' learner batches
 
@@ -83,7 +85,7 @@ class RewardMixer:
         mean = float(values.sum()) / count
         squares = float((values - mean).square().sum())
         if not math.isfinite(squares):
-            raise ValueError("the bonus has NaN or infinite values; check the observations and the encoder's loss")
+            raise NonFiniteError("the bonus has NaN or infinite values; check the observations and the encoder's loss")
         self._moments.merge(count, mean, squares)
 
     @property
@@ -104,7 +106,9 @@ class RewardMixer:
             raise ValueError(f"reward {tuple(reward.shape)} and bonus {tuple(bonus.shape)} must have one shape")
         for name, values in (("reward", reward), ("bonus", bonus)):
             if not bool(torch.isfinite(values).all()):
-                raise ValueError(f"the {name} has NaN or infinite values, which would poison the agent; fix its source")
+                raise NonFiniteError(
+                    f"the {name} has NaN or infinite values, which would poison the agent; fix its source"
+                )
         total = self.extrinsic * reward + self.intrinsic(bonus)
         return total if self.clip is None else total.clamp(-self.clip, self.clip)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
 
 from e3b_gym.bonuses import Bonus
 from e3b_gym.building import RECORD_STEPS, Recipe
+from e3b_gym.errors import DamagedFileError
 from e3b_gym.explorer import Explorer
+from e3b_gym.tensor_files import load_tensors, save_tensors
 
 _FORMAT = 1
 _PLAIN = (str, int, float, bool, type(None))
@@ -34,9 +35,7 @@ def save_engine(
         "spaces": [str(observation_space), str(action_space)],
         "engine": engine.state_dict(),
     }
-    temporary = Path(path).with_name(Path(path).name + ".part")
-    torch.save(state, temporary)
-    temporary.replace(path)
+    save_tensors(path, state)
 
 
 def _is_plain(value: Any) -> bool:
@@ -87,14 +86,7 @@ def load_engine(
 
 
 def _read(path: str | Path) -> dict[str, Any]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"{path} was not written by the save() of a reward wrapper, or is damaged ({error})"
-        ) from error
+    state = load_tensors(path)
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
-        raise ValueError(f"{path} was not written by the save() of this version's reward wrappers")
+        raise DamagedFileError(f"{path} was not written by the save() of this version's reward wrappers")
     return state

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
 import sys
 import time
@@ -23,6 +22,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from agents.impala.rollout import Episodes
 from agents.impala.training import Update
+from e3b_gym.files import atomic_write
 
 WINDOW = 200
 """Training episodes behind return, length, success, and the score of a checkpoint."""
@@ -122,9 +122,8 @@ class CsvFile:
         writer = csv.DictWriter(text, self._columns, restval="")
         writer.writeheader()
         writer.writerows(self._rows)
-        part = self._path.with_suffix(".part")
-        part.write_text(text.getvalue(), newline="")
-        os.replace(part, self._path)
+        with atomic_write(self._path) as temporary:
+            temporary.write_text(text.getvalue(), newline="")
 
 
 class Progress:

@@ -25,6 +25,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from e3b_gym.files import atomic_write
 from experiments.provenance import provenance
 from experiments.random_agent import NOBODY, RandomConfig
 from experiments.settings import AGENTS, RunOptions, Settings, sort_options
@@ -117,9 +118,8 @@ class RunFolder:
             "run": dataclasses.asdict(settings.run),
             "provenance": [*(parts or []), provenance()],
         }
-        part = self.config_file.with_suffix(".part")
-        part.write_text(yaml.safe_dump(_plain(content), sort_keys=False))
-        os.replace(part, self.config_file)
+        with atomic_write(self.config_file) as temporary:
+            temporary.write_text(yaml.safe_dump(_plain(content), sort_keys=False))
 
     def load(self) -> tuple[Settings, list[Any]]:
         """The settings, and where each part of the run comes from."""

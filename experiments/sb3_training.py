@@ -15,9 +15,9 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.impala.learner import DivergedError
 from agents.impala.rollout import Episodes
 from agents.impala.training import Update
+from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.sb3 import E3BCheckpointCallback, EncoderUpdateCallback, resume
 from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
 from experiments.ppo_config import PPOConfig
@@ -104,9 +104,9 @@ class SB3Trainee:
                 log_interval=None,  # type: ignore[arg-type]  # the watcher reads the logger
                 reset_num_timesteps=self.frames == 0,
             )
+        except NonFiniteError as error:
+            raise DivergedError(str(error)) from error
         except ValueError as error:
-            if "NaN" in str(error):  # what the bonus and the reward say of themselves
-                raise DivergedError(str(error)) from error
             for name, weight in self.model.policy.named_parameters():
                 if not bool(torch.isfinite(weight).all()):
                     raise DivergedError(f"the policy's {name} has NaN or infinite values ({error})") from error

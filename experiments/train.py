@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agents.impala.config import Config
-from agents.impala.learner import DivergedError
 from agents.impala.training import Update
 from e3b_gym.envs import make
+from e3b_gym.errors import DivergedError
 from experiments.command import answer
 from experiments.players import AnyConfig, world_options
 from experiments.progress import Progress, duration, short

@@ -6,7 +6,8 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from e3b_gym.bonuses import Bonus, embed_unroll, make_bonus
-from e3b_gym.checks import ContractError, check_bonus
+from e3b_gym.checks import check_bonus
+from e3b_gym.errors import ContractError
 
 SPACES = Box(-1, 1, (3,)), Discrete(2)
 

@@ -22,7 +22,7 @@ from stable_baselines3.common.monitor import Monitor
 from walks import PLACES, Walk, walks
 
 from e3b_gym.bonuses import make_bonus
-from e3b_gym.encoders import UnsupportedSpaceError
+from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.gymnasium import E3BReward, E3BVectorReward
 from e3b_gym.sb3 import GymnasiumVecEnv
 

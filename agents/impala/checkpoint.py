@@ -19,22 +19,19 @@ import os
 import re
 import shutil
 import warnings
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from e3b_gym.errors import DamagedFileError
+from e3b_gym.files import UNFINISHED, atomic_write
+from e3b_gym.tensor_files import load_tensors, save_tensors
 
 KIND = "e3b_gym IMPALA checkpoint"
 FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.pt")
 _BEST = "best.pt"
-_UNFINISHED = ".part"
-_DICTS, _SEQUENCES = (dict, OrderedDict), (list, tuple)
-_PLAIN = (str, int, float, bool, type(None), Tensor, nn.Parameter)
 
 
 class CheckpointError(ValueError):
@@ -90,16 +87,15 @@ class CheckpointStore:
             frames: environment steps so far.
             score: higher is better; None or NaN where it is not known.
         """
-        _require_plain(state, "state")
         score = None if score is None or math.isnan(score) else float(score)
         self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self.folder.glob("*" + _UNFINISHED):
+        for leftover in self.folder.glob("*" + UNFINISHED):
             leftover.unlink(missing_ok=True)
         before = self.paths()
         number = 1 + (_number(before[-1]) if before else 0)
         path = self.folder / f"checkpoint-{number:06d}-{frames}.pt"
         content = {"kind": KIND, "format": FORMAT, "frames": int(frames), "score": score, "state": state}
-        _write(path, content)
+        save_tensors(path, content)
         if score is not None and score >= self._score_to_beat():
             _second_name(path, self.folder / _BEST)
             self._best_score = score
@@ -157,11 +153,9 @@ def read(path: str | Path, *, mapped: bool = False) -> Checkpoint:
     """
     path = Path(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise CheckpointError(f"{path} is damaged or no checkpoint ({_first_line(error)})") from error
+        content = load_tensors(path, mapped=mapped)
+    except DamagedFileError as error:
+        raise CheckpointError(str(error)) from error
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise CheckpointError(f"{path} is no checkpoint of this library's IMPALA")
     if content["format"] > FORMAT:
@@ -178,56 +172,9 @@ def _number(path: Path) -> int:
     return int(match[1])
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    unfinished = path.with_name(path.name + _UNFINISHED)
-    try:
-        with open(unfinished, "wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:  # a full disk, Ctrl-C
-        unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
 def _second_name(path: Path, name: Path) -> None:
-    unfinished = name.with_name(name.name + _UNFINISHED)
-    try:
-        os.link(path, unfinished)
-    except OSError:  # a file system without links
-        shutil.copyfile(path, unfinished)
-    unfinished.replace(name)
-    _sync_folder(name.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # Windows cannot open folders
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _require_plain(value: Any, name: str) -> None:
-    """Refuses now what `weights_only` would refuse when it is too late."""
-    if type(value) in _DICTS or type(value) in _SEQUENCES:
-        for key, part in _items(value):
-            _require_plain(key, f"a key of {name}")
-            _require_plain(part, f"{name}[{key!r}]")
-    elif type(value) not in _PLAIN:
-        raise ValueError(
-            f"{name} is a {type(value).__module__}.{type(value).__qualname__}, and a checkpoint holds tensors, str, "
-            "int, float, bool and None, in dicts, lists and tuples; convert it"
-        )
-
-
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    yield from value.items() if isinstance(value, dict) else enumerate(value)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    with atomic_write(name) as temporary:
+        try:
+            os.link(path, temporary)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, temporary)

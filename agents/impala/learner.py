@@ -27,6 +27,7 @@ from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
 from e3b_gym.bonuses import PolicyDivergence, make_bonus
 from e3b_gym.building import Recipe
+from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Unroll
 
@@ -34,14 +35,6 @@ Stats = dict[str, float]
 T = TypeVar("T")
 # Updates between two looks at the encoder (accuracy, rank), which cost as much as a small update.
 DIAGNOSE_EVERY = 32
-
-
-class DivergedError(RuntimeError):
-    """A loss, a gradient, a bonus or a reward is not a number.
-
-    Weights and optimisers are as they were before the update that failed; the bonus's memory holds no bad numbers, but
-    may have seen the unroll.
-    """
 
 
 class Learner:
@@ -143,7 +136,7 @@ class Learner:
     def _bonus_of(self, features: Any, unroll: Unroll) -> Tensor:
         try:
             bonus = self.bonus.score(features, unroll, self.memory)  # [T, B]
-        except ValueError as error:  # a memory refuses embeddings that are not numbers
+        except NonFiniteError as error:  # a memory refuses embeddings that are not numbers
             raise DivergedError(f"the bonus cannot be computed, so training stops: {error}") from error
         _require_finite("bonus", bonus)
         self.mixer.update(bonus[unroll.valid])

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from e3b_gym.encoders.dynamics import ActionCode, ForwardHead, InverseHead
 from e3b_gym.encoders.generic import Encoder, as_encoder, make_encoder, sample_rows, seeded_init
-from e3b_gym.encoders.leaves import UnsupportedSpaceError
 from e3b_gym.encoders.partial import show_only
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ __all__ = [
     "Encoder",
     "ForwardHead",
     "InverseHead",
-    "UnsupportedSpaceError",
     "as_encoder",
     "habitat_network",
     "make_encoder",

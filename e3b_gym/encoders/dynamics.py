@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from e3b_gym.encoders.generic import Path, leaf_spaces, path_name
-from e3b_gym.encoders.leaves import OneHot, Scale, UnsupportedSpaceError
+from e3b_gym.encoders.leaves import OneHot, Scale
+from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.unroll import Tree
 
 BOX_TOLERANCE = 0.2

@@ -34,7 +34,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from e3b_gym.encoders.leaves import Board, Grid, UnsupportedSpaceError, make_leaf
+from e3b_gym.encoders.leaves import Board, Grid, make_leaf
+from e3b_gym.errors import NonFiniteError, UnsupportedSpaceError
 from e3b_gym.unroll import Tree, tree_leaves, tree_map
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -196,7 +197,9 @@ def _check_embedding(name: str, phi: object) -> None:
     if not phi.is_floating_point():
         raise ValueError(f"{wanted} dtype {phi.dtype}; a trainable embedding is a float")
     if not bool(phi.isfinite().all()):
-        raise ValueError(f"{wanted} NaN or infinity; scale the observations inside the module (symlog, bounds, 1/255)")
+        raise NonFiniteError(
+            f"{wanted} NaN or infinity; scale the observations inside the module (symlog, bounds, 1/255)"
+        )
 
 
 def sample_rows(space: spaces.Space[Any], rows: int, seed: int) -> Tree:

@@ -26,13 +26,6 @@ CHUNK = 2**19  # numbers of a picture batch that are convolved at a time
 LARGEST_MAP = 10  # a convolution stack shrinks each side to at most this before flattening; smaller boards need none
 
 
-class UnsupportedSpaceError(ValueError):
-    """A space with a part that has no fixed-size numeric form."""
-
-    def __init__(self, path: str, space: object, remedy: str) -> None:
-        super().__init__(f"{path} is {space}, which is not supported; {remedy}")
-
-
 class Scale(nn.Module):
     """Numbers to order one: linear where the bounds are usable, symlog(x) = sign(x) log(1 + |x|) elsewhere.
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from e3b_gym.errors import NonFiniteError
+
 Slots = Tensor | Sequence[int]
 
 # |phi|^2 / ridge may reach this: float64, in which all small matrices are kept, then still resolves the ridge.
@@ -158,13 +160,13 @@ class CheckedMemory(ABC):
         wrong = ~torch.isfinite(rows)
         if bool(wrong.any()):
             where = tuple(wrong.nonzero()[0].tolist())
-            raise ValueError(
+            raise NonFiniteError(
                 f"{name} has {int(wrong.sum())} entries that are NaN or inf, the first at {where}; "
                 "the encoder has probably diverged. The memory is unchanged"
             )
         longest = float(torch.linalg.vector_norm(rows.double(), dim=-1).max())
         if longest**2 > LONGEST * self.ridge:
-            raise ValueError(
+            raise NonFiniteError(
                 f"{name} has rows of length {longest:.3g}, so long that a ridge of {self.ridge:g} is lost beside "
                 f"their squares (the limit is {(LONGEST * self.ridge) ** 0.5:.3g}); scale the embedding down. "
                 "The memory is unchanged"

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from e3b_gym.encoders import Encoder, UnsupportedSpaceError, as_encoder, make_encoder, sample_rows, seeded_init
+from e3b_gym.encoders import Encoder, as_encoder, make_encoder, sample_rows, seeded_init
 from e3b_gym.encoders.leaves import Board, Grid, Layout, Numbers, make_leaf
+from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.unroll import tree_leaves, tree_map
 
 INF = float("inf")

@@ -22,8 +22,8 @@ from walks import PLACES, Walk, walks
 
 from e3b_gym.bonuses import METHODS, InverseSqrtCount, make_bonus
 from e3b_gym.bonuses.keys import full_observation
-from e3b_gym.encoders import UnsupportedSpaceError
 from e3b_gym.encoders.partial import PartialEncoder
+from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.gymnasium import E3BReward
 from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
 from e3b_gym.sb3 import make_vec_env as make_world

@@ -102,7 +102,7 @@ def newer(path: Path) -> None:
         (truncate, "is damaged"),
         (empty, "is damaged"),
         (foreign, "is no checkpoint of this library"),
-        (code, "is damaged or no checkpoint"),
+        (code, "is damaged, or no file"),
         (newer, f"has format {FORMAT + 1}.*update e3b_gym"),
     ],
 )

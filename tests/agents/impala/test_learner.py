@@ -9,8 +9,9 @@ import pytest
 import torch
 from small_runs import LAVA, actor_with_weights, filled, small, started, written_out
 
-from agents.impala.learner import DivergedError, Learner
+from agents.impala.learner import Learner
 from e3b_gym.bonuses import METHODS
+from e3b_gym.errors import DivergedError
 from e3b_gym.unroll import tree_leaves
 
 

@@ -1,0 +1,65 @@
+"""Files of tensors and plain values (str, int, float, bool, None) in dicts, lists and tuples. Reading runs no code."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from e3b_gym.errors import DamagedFileError
+from e3b_gym.files import atomic_write
+
+_DICTS, _SEQUENCES = (dict, OrderedDict), (list, tuple)
+_PLAIN = (str, int, float, bool, type(None), Tensor, nn.Parameter)
+
+
+def save_tensors(path: str | Path, content: dict[str, Any]) -> None:
+    """Writes `content`, all or nothing.
+
+    Raises:
+        ValueError: `content` holds something that `load_tensors` could not read back; nothing was written.
+    """
+    for name, value in content.items():
+        _require_plain(value, name)
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        torch.save(content, file)
+
+
+def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
+    """What `save_tensors` wrote, on the CPU.
+
+    Args:
+        path: the file.
+        mapped: read tensors from the disk when they are first used; the file must not change until then.
+
+    Raises:
+        DamagedFileError: the file is damaged, or was written by something else.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DamagedFileError(f"{path} is damaged, or no file of tensors ({reason})") from error
+
+
+def _require_plain(value: Any, name: str) -> None:
+    """Refuses before writing what `weights_only` would refuse when the file is read."""
+    if type(value) in _DICTS or type(value) in _SEQUENCES:
+        for key, part in _items(value):
+            _require_plain(key, f"a key of {name}")
+            _require_plain(part, f"{name}[{key!r}]")
+    elif type(value) not in _PLAIN:
+        raise ValueError(
+            f"{name} is a {type(value).__module__}.{type(value).__qualname__}, but the file can hold tensors, str, "
+            "int, float, bool and None only, in dicts, lists and tuples; convert it"
+        )
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    yield from value.items() if isinstance(value, dict) else enumerate(value)
