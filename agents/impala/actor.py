@@ -78,6 +78,7 @@ class Actor:
             obs, reward, terminated, truncated, infos = self.envs.step(action)
             done = terminated | truncated
             rollout.action[t], rollout.reward[t], rollout.done[t] = action, reward, done
+            rollout.truncated[t] = truncated & ~terminated
             self._count(rollout, t, done, infos)
             if done.any():
                 known = self._keep_terminals(rollout, t, done, infos, known)

@@ -61,6 +61,11 @@ class Config(RunConfig):
     PPO does so; the paper's IMPALA does not. Then `ent_coef` means the same for rewards of any size, and an error that
     the value function makes everywhere does not change the policy.
     """
+    bootstrap_truncated: bool = False
+    """At a time limit the return continues with the value of the terminal observation, as in Stable-Baselines3's PPO.
+
+    Off, as in the authors' code, a time limit ends the return like death.
+    """
     n_epochs: int = 1
     """Passes over each rollout. V-trace corrects for the policy's changes between passes.
 

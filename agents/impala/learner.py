@@ -85,12 +85,15 @@ class Learner:
         return stats
 
     def _batches(self, rollout: Rollout) -> list[Batch]:
-        unroll, (h, c), reward = rollout.unroll(), rollout.lstm_state(), torch.from_numpy(rollout.reward)
+        unroll, (h, c) = rollout.unroll(), rollout.lstm_state()
+        reward, truncated = torch.from_numpy(rollout.reward), torch.from_numpy(rollout.truncated)
         _require_finite("reward", reward)
         if self.config.columns == rollout.num_envs:
-            return [Batch(unroll, (h, c), reward)]
+            return [Batch(unroll, (h, c), reward, truncated)]
         parts = torch.split(torch.arange(rollout.num_envs), self.config.columns)
-        return [Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part]) for part in parts]
+        return [
+            Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part], truncated[:, part]) for part in parts
+        ]
 
     def _first_pass(self, batch: Batch) -> Stats:
         """Scores the bonus; trains encoder and policy."""
@@ -155,7 +158,9 @@ class Learner:
         unroll = batch.unroll
         with self._timed("policy"):
             starts = torch.cat([unroll.starts[None], unroll.done])  # [T+1, B]
-            return self.policy(unroll.obs, starts, batch.state)  # type: ignore[no-any-return]
+            bootstrapped = self.config.bootstrap_truncated and bool(batch.time_limits.any())
+            finals = batch.finals() if bootstrapped else None
+            return self.policy(unroll.obs, starts, batch.state, finals)  # type: ignore[no-any-return]
 
     def _policy_gradients(self, batch: Batch, out: Output) -> Stats:
         with self._timed("policy"):

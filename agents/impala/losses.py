@@ -4,8 +4,10 @@
 
 summed over time and averaged over environments, as IMPALA and the authors do; v, gain and rho are V-trace's. With
 `clip_range` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes
-over the same frames. AGAC adds its adversary's terms to the advantage and to the value target. A time limit ends an
-episode like any other end, its value is not bootstrapped; the authors do so, too.
+over the same frames. AGAC adds its adversary's terms to the advantage and to the value target.
+
+A time limit ends an episode like death, as in the authors' code. With `bootstrap_truncated` the return continues from
+there with the value of the terminal observation: r_t + gamma V(terminal observation) is the reward of that step.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from agents.impala.config import Config
-from agents.impala.policy import Output, State
+from agents.impala.policy import Finals, Output, State
 from agents.impala.vtrace import vtrace
-from e3b_gym.unroll import Unroll
+from e3b_gym.unroll import Unroll, tree_map
 
 # Advantages that differ less say nothing, and are not blown up.
 SMALLEST_DEVIATION = 1e-6
@@ -32,6 +34,7 @@ class Batch:
 
     Attributes:
         unroll, state, reward: the experience, the LSTM's state before it, the environment's rewards [T, B].
+        truncated: [T, B] bool, a time limit ended the episode.
         streams: rewards [T, B] and discount of each value head, with the bonus.
         terms: AGAC's terms of advantage and value target, if the method has them.
     """
@@ -39,8 +42,20 @@ class Batch:
     unroll: Unroll
     state: State
     reward: Tensor
+    truncated: Tensor
     streams: list[tuple[Tensor, float]] = field(default_factory=list)
     terms: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def time_limits(self) -> Tensor:
+        """[T, B] bool: the steps that a time limit ended and whose terminal observation is known."""
+        return self.truncated & self.unroll.known
+
+    def finals(self) -> Finals:
+        """The terminal observations of `time_limits`."""
+        chosen = self.truncated[self.unroll.known]  # of the rows of terminal_obs, which are in row-major order
+        step, env = self.time_limits.nonzero(as_tuple=True)
+        return Finals(tree_map(lambda leaf: leaf[chosen], self.unroll.terminal_obs), (step, env))
 
 
 def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -49,7 +64,8 @@ def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, 
     Args:
         config: the run.
         batch: unrolls whose rewards are known.
-        out: what the learner's policy says to their T+1 observations.
+        out: what the learner's policy says to their T+1 observations and, with `bootstrap_truncated`, to those where
+            a time limit ended an episode.
     """
     unroll, terms, values = batch.unroll, batch.terms, out.values  # values [T+1, B, heads]
     log_pi = F.log_softmax(out.logits[:-1], -1)  # [T, B, A]
@@ -60,6 +76,8 @@ def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, 
     gain, weight, value_loss = torch.zeros_like(chosen), torch.zeros_like(chosen), torch.zeros(())
     for head, (stream, gamma) in enumerate(batch.streams):
         value, last = values[:-1, :, head], values[-1, :, head]
+        if out.final_values is not None:
+            stream = stream.index_put((batch.time_limits,), gamma * out.final_values[:, head], accumulate=True)
         corrections = config.rho_bar, config.c_bar, config.gae_lambda
         targets, gains, weight = vtrace(log_ratio.detach(), gamma * going_on, stream, value, last, *corrections)
         if terms is not None and head == 0:

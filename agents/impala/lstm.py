@@ -40,23 +40,35 @@ class ResetLSTM(nn.LSTM):
             starts: [T, B] bool, row t opens an episode: the state before it is zero.
             state: h and c, each [layers, B, H], before row 0; no gradient flows into them.
         """
+        out, (h, c) = self.trajectory(x, starts, state)
+        return out, (torch.stack([rows[-1] for rows in h]), torch.stack([rows[-1] for rows in c]))
+
+    def trajectory(
+        self, x: Tensor, starts: Tensor, state: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, tuple[list[Tensor], list[Tensor]]]:
+        """As `forward`, with the state after every row: h and c of each layer, [T, B, H], without gradients."""
         keep = (~starts).to(x.dtype)[..., None]  # [T, B, 1]
         if self.fused and x.device.type == "cpu" and x.dtype == torch.float32:
             return self._fast(x, keep, state)
-        rows = []
+        outputs, hidden, cell = [], [], []
         for t in range(len(x)):
             before = (state[0] * keep[t], state[1] * keep[t])
-            row, state = super().forward(x[t : t + 1], before)
-            rows.append(row)
-        return torch.cat(rows), state
+            out, state = super().forward(x[t : t + 1], before)
+            outputs.append(out)
+            hidden.append(state[0].detach())
+            cell.append(state[1].detach())
+        h, c = torch.stack(hidden, 1), torch.stack(cell, 1)  # [layers, T, B, H]
+        return torch.cat(outputs), (list(h), list(c))
 
-    def _fast(self, x: Tensor, keep: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _fast(
+        self, x: Tensor, keep: Tensor, state: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, tuple[list[Tensor], list[Tensor]]]:
         hidden, cell = [], []
         for layer, weights in enumerate(self.all_weights):
             x, c = _Layer.apply(x, keep, state[0][layer], state[1][layer], *weights)  # type: ignore[no-untyped-call]
-            hidden.append(x[-1].detach())
+            hidden.append(x.detach())
             cell.append(c)
-        return x, (torch.stack(hidden), torch.stack(cell))
+        return x, (hidden, cell)
 
 
 class _Layer(torch.autograd.Function):
@@ -75,9 +87,8 @@ class _Layer(torch.autograd.Function):
             cells(*(array[t].numpy() for array in (gates, before_c, after_c, tanh_c, out)))
             h, c = out[t], after_c[t]
         ctx.save_for_backward(x, keep, w_ih, w_hh, gates, before_h, before_c, tanh_c)
-        last_c = c.clone()
-        ctx.mark_non_differentiable(last_c)
-        return out, last_c
+        ctx.mark_non_differentiable(after_c)
+        return out, after_c
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -5,7 +5,7 @@ The value function has one output, or two where the bonus has a value of its own
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import torch
@@ -19,11 +19,31 @@ State = tuple[Tensor, Tensor]  # h and c, each [layers, B, H]
 
 
 class Output(NamedTuple):
-    """logits [T, B, A], values [T, B, heads], and the LSTM's state after the last row."""
+    """What the policy says to an unroll.
+
+    Attributes:
+        logits: [T, B, A].
+        values: [T, B, heads].
+        state: of the LSTM after the last row.
+        final_values: [K, heads], of the terminal observations that were passed, without gradients; None without them.
+    """
 
     logits: Tensor
     values: Tensor
     state: State
+    final_values: Tensor | None = None
+
+
+class Finals(NamedTuple):
+    """Terminal observations of an unroll that are to be valued.
+
+    Attributes:
+        obs: tree of [K, ...].
+        steps: row and column of the steps that arrived there, [K] each: steps (t, b) of an unroll.
+    """
+
+    obs: Tree
+    steps: tuple[Tensor, Tensor]
 
 
 class Policy(nn.Module):
@@ -53,13 +73,33 @@ class Policy(nn.Module):
         self.heads = nn.Linear(networks.lstm, int(action_space.n) + value_heads)
         self.num_actions = int(action_space.n)
 
-    def forward(self, obs: Tree, starts: Tensor, state: State) -> Output:
-        """Over an unroll: obs tree of [T, B, ...], starts [T, B] bool, the LSTM's state before row 0."""
+    def forward(self, obs: Tree, starts: Tensor, state: State, finals: Finals | None = None) -> Output:
+        """Over an unroll.
+
+        Args:
+            obs: tree of [T, B, ...].
+            starts: [T, B] bool, the row opens an episode.
+            state: of the LSTM before row 0.
+            finals: terminal observations, each valued with the LSTM's state after the row that its step left.
+        """
         shape = tree_leaves(obs)[0].shape[:2]
         features = self.encode(tree_map(lambda leaf: leaf.flatten(0, 1), obs)).reshape(*shape, self.dim)  # [T, B, dim]
-        hidden, state = self.lstm(features, starts, state)  # [T, B, H]
+        hidden, (h, c) = self.lstm.trajectory(features, starts, state)  # [T, B, H]
         logits, values = self.heads(hidden).split([self.num_actions, self.heads.out_features - self.num_actions], -1)
-        return Output(logits, values, state)
+
+        def state_after(row: Any) -> State:
+            return torch.stack([rows[row] for rows in h]), torch.stack([rows[row] for rows in c])
+
+        final_values = None if finals is None else self._values_after(finals.obs, state_after(finals.steps))
+        return Output(logits, values, state_after(-1), final_values)
+
+    @torch.no_grad()
+    def _values_after(self, obs: Tree, state: State) -> Tensor:
+        """V(obs) [K, heads] for obs, tree of [K, ...], each with its own LSTM state before it."""
+        one_row = tree_map(lambda leaf: leaf[None], obs)
+        count = len(tree_leaves(obs)[0])
+        values: Tensor = self.forward(one_row, torch.zeros(1, count, dtype=torch.bool), state).values[0]
+        return values
 
     def encode(self, obs: Tree) -> Tensor:
         """The features below the LSTM: tree of [rows, ...] -> [rows, dim]. The paper's "policy encoder"."""

@@ -40,6 +40,7 @@ class Rollout:
         action: int64 [T, N].
         reward: float32 [T, N], the environment's own.
         done: bool [T, N].
+        truncated: bool [T, N], the episode ended by its time limit alone.
         logits: float32 [T, N, A], of the policy that acted.
         starts: bool [N], obs[0] opens an episode.
         state: float32 [2, layers, N, H], h and c of the LSTM before obs[0].
@@ -55,6 +56,7 @@ class Rollout:
     action: NDArray[np.int64]
     reward: NDArray[np.float32]
     done: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
     logits: NDArray[np.float32]
     starts: NDArray[np.bool_]
     state: NDArray[np.float32]
@@ -96,6 +98,7 @@ class Rollout:
             action=zeros(lead, np.int64),
             reward=zeros(lead, np.float32),
             done=zeros(lead, np.bool_),
+            truncated=zeros(lead, np.bool_),
             logits=zeros((*lead, num_actions), np.float32),
             starts=zeros((num_envs,), np.bool_),
             state=zeros((2, layers, num_envs, units), np.float32),

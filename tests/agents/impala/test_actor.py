@@ -58,6 +58,7 @@ def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
             returns, lengths = returns + reward, lengths + 1
             assert same(tree_map(lambda leaf, t=t: leaf[t + 1], rollout.obs), obs)
             assert np.array_equal(rollout.done[t], done)
+            assert np.array_equal(rollout.truncated[t], truncated & ~terminated)
             assert np.array_equal(rollout.reward[t], reward.astype(np.float32))
             for i in np.flatnonzero(done):
                 ends += 1

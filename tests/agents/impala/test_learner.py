@@ -1,6 +1,7 @@
 """The learner against the equations written out, and what it promises about memories, weights and failures."""
 
 import copy
+import dataclasses
 import io
 import threading
 
@@ -48,6 +49,28 @@ def in_float64(policy):
     return policy
 
 
+def final_values_written_out(policy, rollout):
+    """V of the terminal observation [T, B, heads] where a time limit ended an episode, stepped there; 0 elsewhere.
+
+    `policy` is one of `in_float64`.
+    """
+    unroll = rollout.unroll()
+    steps, envs = unroll.done.shape
+    values = torch.zeros(steps, envs, policy.heads.out_features - policy.num_actions, dtype=torch.float64)
+    for t in range(steps):
+        for b in range(envs):
+            if not (rollout.truncated[t, b] and rollout.terminal_known[t, b]):
+                continue
+            state = tuple(part[:, b : b + 1].double() for part in rollout.lstm_state())
+            rows = [unroll.obs[i, b] for i in range(t + 1)] + [unroll.next_obs[t, b]]
+            starts = [bool(unroll.starts[b])] + [bool(unroll.done[i, b]) for i in range(t)] + [False]
+            for row, start in zip(rows, starts, strict=True):
+                out = policy(row[None, None], torch.tensor([[start]]), state)
+                state = out.state
+            values[t, b] = out.values[0, 0].detach()
+    return values
+
+
 def losses_written_out(learner, rollout, bonus, sigma, terms):
     """IMPALA's three losses in float64, sums over time and means over environments in loops; and their gradients."""
     config, policy = learner.config, in_float64(learner.policy)
@@ -66,6 +89,9 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
             a = unroll.action[t, b]
             pi, mu = out.logits[t, b].softmax(0)[a], unroll.policy_logits[t, b].double().softmax(0)[a]
             log_ratio[t, b] = (pi / mu).log().detach()
+    if config.bootstrap_truncated:
+        final = final_values_written_out(policy, rollout)
+        streams = [(stream + gamma * final[..., head], gamma) for head, (stream, gamma) in enumerate(streams)]
     losses = {"policy_gradient": 0.0, "value": 0.0, "entropy": 0.0}
     total = torch.zeros_like(log_ratio)
     for head, (stream, gamma) in enumerate(streams):
@@ -126,6 +152,8 @@ def agac_written_out(learner, unroll):
         {"method": "agac", "agac_coef": 0.5},
         {"method": "agac", "agac_coef": 0.5, "clip_range": 0.2, "normalize_advantage": True},
         {"method": "agac", "agac_coef": 0.5, "value_heads": 2, "intrinsic_gamma": 0.7},
+        {"bootstrap_truncated": True},
+        {"bootstrap_truncated": True, "value_heads": 2, "intrinsic_gamma": 0.7, "gae_lambda": 0.8},
     ],
     ids=str,
 )
@@ -133,6 +161,7 @@ def test_losses_and_gradients_are_the_papers(options):
     config = small(learning_rate=1e-3, ent_coef=0.1, max_grad_norm=1e9, **options)
     learner, rollout = lagged(config)
     rollout.reward[:] = np.random.default_rng(0).normal(size=rollout.reward.shape)
+    mix_endings(rollout)
     unroll = rollout.unroll()
     twin = copy.deepcopy((learner.bonus, learner.memory, learner.mixer))
     bonus = twin[0].score(twin[0].embed(unroll), unroll, twin[1])
@@ -146,6 +175,41 @@ def test_losses_and_gradients_are_the_papers(options):
         torch.testing.assert_close(weight.grad, gradient.float(), rtol=1e-3, atol=1e-4)
     assert abs(stats["importance_ratio"] - 1) > 1e-3  # the policies did differ
     assert stats["policy_lag"] == 2
+
+
+def mix_endings(rollout):
+    """Of the time limits that ended all 4 episodes of the rollout, one becomes a death and one a blanked screen."""
+    steps, envs = np.nonzero(rollout.truncated)
+    assert len(steps) == 4
+    rollout.truncated[steps[1], envs[1]] = False
+    rollout.terminal_known[steps[2], envs[2]] = False
+    rollout.terminal_obs[2] = rollout.terminal_obs[3]
+
+
+def test_what_follows_a_time_limit_reaches_the_loss_only_if_it_is_bootstrapped():
+    """The terminal observation decides the value that is added, and only there."""
+    losses = {}
+    for bootstrap in (False, True):
+        for shift in (0.0, 5.0):
+            learner, rollout = lagged(small(method="none", bootstrap_truncated=bootstrap), updates=1)
+            rollout.terminal_obs[:] += shift
+            losses[bootstrap, shift] = learner.learn(rollout)[0]["loss_value"]
+    assert losses[False, 0.0] == losses[False, 5.0]
+    assert losses[True, 0.0] != losses[True, 5.0]
+    assert losses[True, 0.0] != losses[False, 0.0]
+
+
+def test_columns_in_several_batches_bootstrap_their_own_time_limits():
+    """A batch takes the terminal observations of its columns: the values are those of all columns at once."""
+    whole = small(method="none", bootstrap_truncated=True, env="CartPole-v1", env_options={"max_episode_steps": 9})
+    whole = dataclasses.replace(whole, n_steps=30, learning_rate=1e-30)
+    parts = dataclasses.replace(whole, batch_size=30)
+    actor, learner = actor_with_weights(whole)
+    rollout = filled(actor, whole)
+    assert 0 < rollout.truncated.sum() < rollout.done.sum() + 1
+    halves = Learner(parts, actor.envs.single_observation_space, actor.envs.single_action_space)
+    wanted = learner.learn(rollout)[0]["loss_value"]
+    assert np.mean([stats["loss_value"] for stats in halves.learn(rollout)]) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_further_passes_train_the_policy_alone_on_the_rewards_of_the_first():

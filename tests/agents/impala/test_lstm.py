@@ -66,6 +66,19 @@ def test_outputs_states_and_gradients_are_nn_lstms(seed, steps, envs, layers, fu
         torch.testing.assert_close(ours, theirs.float(), rtol=1e-5, atol=5e-6)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_state_after_every_row_is_that_of_an_unroll_that_ends_there(fused):
+    lstm = lstm_of(2, fused=fused)
+    x, starts, state = experience(1, 6, 3, 2)
+    out, rows = lstm.trajectory(x, starts, state)
+    assert torch.equal(out, lstm(x, starts, state)[0])
+    for t in range(6):
+        _, wanted = lstm(x[: t + 1], starts[: t + 1], state)
+        got = tuple(torch.stack([layer[t] for layer in part]) for part in rows)
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)
+        assert not any(part.requires_grad for part in got)
+
+
 def test_both_paths_agree_and_float64_takes_the_plain_one():
     lstm, plain = lstm_of(2), lstm_of(2, fused=False)
     unroll = experience(3, 20, 6, 2)

@@ -97,7 +97,7 @@ def test_memory_comes_from_where_the_caller_says():
     rollout = room(zeros=zeros)
     leaves = [rollout.action, rollout.obs["bytes"], rollout.terminal_obs["pair"][0], rollout.header, rollout.state]
     assert all(any(leaf is array for array in made) for leaf in leaves)
-    assert len(made) == 11 + 2 * 4
+    assert len(made) == 12 + 2 * 4
 
 
 def test_an_observation_without_a_fixed_size_is_refused():
