@@ -8,10 +8,10 @@ from e3b_gym.version import __version__
 if TYPE_CHECKING:
     from e3b_gym.bonuses import METHODS, Bonus, Features, embed_unroll, make_bonus
     from e3b_gym.checks import check_bonus
+    from e3b_gym.config import PRESETS, BonusConfig
     from e3b_gym.envs import make, make_vec
     from e3b_gym.gymnasium import E3BReward, E3BVectorReward
     from e3b_gym.memory import EllipticalMemory
-    from e3b_gym.presets import PRESETS
     from e3b_gym.reward import RewardMixer
     from e3b_gym.sb3 import (
         ENCODER_POLICY,
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "ENCODER_POLICY": "sb3",
     "METHODS": "bonuses",
-    "PRESETS": "presets",
+    "PRESETS": "config",
     "Bonus": "bonuses",
+    "BonusConfig": "config",
     "E3BCheckpointCallback": "sb3",
     "E3BReward": "gymnasium",
     "E3BRewardWrapper": "sb3",
@@ -55,6 +56,7 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "Bonus",
+    "BonusConfig",
     "E3BCheckpointCallback",
     "E3BReward",
     "E3BRewardWrapper",

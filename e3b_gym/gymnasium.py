@@ -22,7 +22,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from e3b_gym.bonuses import Bonus
-from e3b_gym.building import RECORD_STEPS, Recipe
+from e3b_gym.building import RECORD_STEPS, build_explorer, config_of
+from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer, Paid
 from e3b_gym.saving import load_engine, save_engine
 from e3b_gym.unroll import Tree, tree_map
@@ -31,7 +32,7 @@ from e3b_gym.unroll import Tree, tree_map
 class _Engined:
     """What the two wrappers share: an engine for `_spaces`, trained by hand, saved and loaded."""
 
-    _recipe: Recipe
+    config: BonusConfig
     engine: Explorer
 
     @property
@@ -52,7 +53,7 @@ class _Engined:
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
-        save_engine(path, self._recipe, self.engine, *self._spaces)
+        save_engine(path, self.config, self.engine, *self._spaces)
 
     @classmethod
     def load(
@@ -67,7 +68,7 @@ class _Engined:
         """Wraps `env` with what `save` wrote. No code in the file is run. Arguments as in `E3BRewardWrapper.load`."""
         wrapper = cls(env, "none")  # type: ignore[call-arg]
         count = wrapper.engine.num_envs
-        wrapper._recipe, wrapper.engine = load_engine(path, *wrapper._spaces, count, bonus, objects, record_steps)
+        wrapper.config, wrapper.engine = load_engine(path, *wrapper._spaces, count, bonus, objects, record_steps)
         return wrapper
 
 
@@ -95,9 +96,8 @@ class E3BVectorReward(_Engined, VectorWrapper):
         _refuse_second(env)
         super().__init__(env)
         self._same_step = _autoreset_mode(env) == AutoresetMode.SAME_STEP
-        self._recipe = Recipe.of(bonus, **settings)
-        own = bonus if isinstance(bonus, Bonus) else None
-        self.engine = self._recipe.build(own, *self._spaces, env.num_envs, record_steps)
+        self.config = config_of(bonus, **settings)
+        self.engine = build_explorer(self.config, bonus, *self._spaces, env.num_envs, record_steps)
         self._ended = np.zeros(env.num_envs, dtype=bool)
         self._blind_ends = False  # an episode ended without its last observation, and this was reported
 
@@ -171,9 +171,8 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         _refuse_second(env)
         RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, **settings)
         gym.Wrapper.__init__(self, env)
-        self._recipe = Recipe.of(bonus, **settings)
-        own = bonus if isinstance(bonus, Bonus) else None
-        self.engine = self._recipe.build(own, *self._spaces, 1, record_steps)
+        self.config = config_of(bonus, **settings)
+        self.engine = build_explorer(self.config, bonus, *self._spaces, 1, record_steps)
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]

@@ -2,7 +2,7 @@
 
     r = clip( extrinsic * r_env + beta * b / sigma )
 
-sigma is a running standard deviation of the bonus. `std` is the textbook one. `official` is what the authors' code
+sigma is a running standard deviation of the bonus. `std` is the textbook one. `authors` is what the authors' code
 computes: it divides sums over a [T, B] batch by T instead of T B, which at their B = 8 gives 20 to 34 times the true
 value; their beta = 1 was tuned for it. `none` leaves the bonus as it is.
 """
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from e3b_gym.errors import NonFiniteError
+from e3b_gym.options import NotNegative, Positive, check
 
-NORMALISERS = ("std", "official", "none")
+Normaliser: TypeAlias = Literal["std", "authors", "none"]
 _AUTHORS_BATCH = 8  # environments in one of the authors' learner batches
 
 
@@ -45,7 +46,7 @@ class RewardMixer:
 
     Args:
         beta: weight of the bonus.
-        normaliser: "std", "official" or "none"; see the module.
+        normaliser: "std", "authors" or "none"; see the module.
         extrinsic: weight of the environment's own reward; 0 = reward-free.
         clip: the total is clipped to [-clip, clip]; None = no clipping. The authors clip to 1.
         floor: sigma is at least this share of the bonus's mean. A bonus that hardly varies (a count under a clock is
@@ -56,23 +57,16 @@ class RewardMixer:
         self,
         beta: float = 1.0,
         *,
-        normaliser: str = "std",
+        normaliser: Normaliser = "std",
         extrinsic: float = 1.0,
         clip: float | None = None,
         floor: float = 0.1,
     ) -> None:
-        if normaliser not in NORMALISERS:
-            raise ValueError(f"unknown normaliser {normaliser!r}; choose from {', '.join(NORMALISERS)}")
-        for name, value in (("beta", beta), ("extrinsic", extrinsic), ("floor", floor)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a finite number, 0 or more; got {value}")
-        if clip is not None and not clip > 0:
-            raise ValueError(f"clip must be positive, or None for no clipping; got {clip}")
-        self.beta = beta
-        self.normaliser = normaliser
-        self.extrinsic = extrinsic
-        self.clip = clip
-        self.floor = floor
+        self.beta: float = check("beta", beta, NotNegative)
+        self.normaliser: str = check("normaliser", normaliser, Normaliser)
+        self.extrinsic: float = check("extrinsic", extrinsic, NotNegative)
+        self.clip: float | None = check("clip", clip, Positive | None)
+        self.floor: float = check("floor", floor, NotNegative)
         self.norm = True  # False: the bonus is not divided by sigma, which goes on being updated
         self._moments = RunningMoments()
 
@@ -81,7 +75,7 @@ class RewardMixer:
         if self.normaliser == "none" or bonus.numel() == 0:
             return
         values = bonus.detach().double()
-        count = values.numel() / (_AUTHORS_BATCH if self.normaliser == "official" else 1)
+        count = values.numel() / (_AUTHORS_BATCH if self.normaliser == "authors" else 1)
         mean = float(values.sum()) / count
         squares = float((values - mean).square().sum())
         if not math.isfinite(squares):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from e3b_gym.bonuses import Bonus
-from e3b_gym.building import RECORD_STEPS, Recipe
+from e3b_gym.building import RECORD_STEPS, build_explorer
+from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DamagedFileError
 from e3b_gym.explorer import Explorer
 from e3b_gym.tensor_files import load_tensors, save_tensors
@@ -21,17 +22,17 @@ _PLAIN = (str, int, float, bool, type(None))
 
 def save_engine(
     path: str | Path,
-    recipe: Recipe,
+    config: BonusConfig,
     engine: Explorer,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
 ) -> None:
     """Writes the file, all or nothing."""
-    options = {name: value for name, value in recipe.options.items() if _is_plain(value)}
+    options = {name: value for name, value in config.options.items() if _is_plain(value)}
     state = {
         "format": _FORMAT,
-        "recipe": {**asdict(recipe), "options": options},
-        "objects": sorted(set(recipe.options) - set(options)),  # such as an encoder: given again on loading
+        "config": replace(config, options=options).as_dict(),
+        "objects": sorted(set(config.options) - set(options)),  # such as an encoder: given again on loading
         "spaces": [str(observation_space), str(action_space)],
         "engine": engine.state_dict(),
     }
@@ -50,7 +51,7 @@ def load_engine(
     bonus: Bonus | None,
     objects: dict[str, Any],
     record_steps: int = RECORD_STEPS,
-) -> tuple[Recipe, Explorer]:
+) -> tuple[BonusConfig, Explorer]:
     """What `save_engine` wrote, at work on `num_envs` environments with the same spaces.
 
     Args:
@@ -61,16 +62,16 @@ def load_engine(
     spaces = [str(observation_space), str(action_space)]
     if spaces != state["spaces"]:
         raise ValueError(f"{path} was saved for the spaces {state['spaces']}, but this environment has {spaces}")
-    recipe = Recipe(**state["recipe"])
-    if recipe.bonus is None and bonus is None:
+    method = state["config"]["method"]
+    if method is None and bonus is None:
         raise ValueError(f"{path} holds a bonus of your own making; make it again and pass it: load(..., bonus=...)")
-    if recipe.bonus is not None and bonus is not None:
-        raise ValueError(f"{path} holds the method {recipe.bonus!r}, which is built from the file; leave out bonus=...")
+    if method is not None and bonus is not None:
+        raise ValueError(f"{path} holds the method {method!r}, which is built from the file; leave out bonus=...")
     if set(objects) != set(state["objects"]):
         wanted = ", ".join(f"{name}=..." for name in state["objects"]) or "no options"
         raise ValueError(f"{path} was saved with options that no file can hold: load(...) needs {wanted}")
-    recipe.options.update(objects)
-    engine = recipe.build(bonus, observation_space, action_space, num_envs, record_steps)
+    config = BonusConfig.from_dict({**state["config"], **objects})
+    engine = build_explorer(config, bonus, observation_space, action_space, num_envs, record_steps)
     saved = state["engine"]
     if saved["num_envs"] != num_envs and not engine.bonus.episodic:
         warnings.warn(
@@ -82,7 +83,7 @@ def load_engine(
         engine.load_state_dict(saved)
     except (RuntimeError, KeyError) as error:
         raise ValueError(f"{path} does not fit this bonus; make the bonus or encoder as before ({error})") from error
-    return recipe, engine
+    return config, engine
 
 
 def _read(path: str | Path) -> dict[str, Any]:

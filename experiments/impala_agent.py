@@ -17,7 +17,8 @@ from agents.impala.config import Config
 from agents.impala.networks import networks_for
 from agents.impala.policy import Policy
 from agents.impala.training import Training, Update
-from e3b_gym.building import Recipe
+from e3b_gym.building import build_explorer
+from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Tree, tree_map
 from experiments.settings import RunOptions
@@ -121,10 +122,8 @@ class ImpalaPlayer:
     def bonus_engine(self) -> Explorer:
         """The learned bonus for one environment, with the scale that training arrived at."""
         config = self._config
-        recipe = Recipe.of(config.method, config.bonus_preset, config.seed, **config.bonus)
-        recipe.options["encoder"] = networks_for(config).phi
-        recipe.options.pop("dim", None)
-        engine = recipe.build(None, *self._spaces, 1)
+        bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **config.bonus)
+        engine = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, 1)
         engine.bonus.bind_policy(self._policy)
         engine.bonus.load_state_dict(self._learned["bonus"])
         engine.mixer.load_state_dict(self._learned["mixer"])

@@ -17,7 +17,8 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from e3b_gym.building import Recipe
+from e3b_gym.building import build_explorer
+from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Tree
 
@@ -73,4 +74,4 @@ class RandomPlayer:
         return first + self._generator.choice(len(chances), size=len(starts), p=chances)
 
     def bonus_engine(self) -> Explorer:
-        return Recipe.of("none").build(None, *self._spaces, 1)
+        return build_explorer(BonusConfig.of("none"), None, *self._spaces, 1)

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from agents.impala.config import Config
-from e3b_gym.bonuses.methods import METHODS, method_options
+from e3b_gym.bonuses.methods import METHODS, method_types
 from e3b_gym.encoders.minihack import env_options as minihack_options
 from e3b_gym.envs.registry import all_tasks, suite_of
 from experiments.ppo_config import PPOConfig
@@ -145,7 +145,7 @@ def sort_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dic
     """Names and values as the fields of the config and of RunOptions; an unknown name is an error."""
     config: dict[str, Any] = {}
     run: dict[str, Any] = {}
-    bonus_options = (*MIXING, *(sorted(method_options(method)) if method in METHODS else ()))
+    bonus_options = (*MIXING, *(sorted(set(method_types(method)) - {"dim", "encoder"}) if method in METHODS else ()))
     fields, run_fields = field_types(AGENTS[agent]), field_types(RunOptions)
     for name, value in given.items():
         group, dot, option = name.partition(".")

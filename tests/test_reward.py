@@ -30,10 +30,10 @@ def test_the_running_deviation_is_numpys_of_everything_seen(sizes, seed, offset)
 
 
 @pytest.mark.parametrize(("draw", "ratio"), [("exponential", 20.0), ("uniform", 34.4)])
-def test_official_is_as_much_too_large_as_the_authors_code(draw, ratio):
+def test_the_authors_normaliser_is_as_much_too_large_as_the_authors_code(draw, ratio):
     """Sums over [T, B = 8] divided by T: var' = 8 (var + 49 mean^2); 20 times the deviation of Exp, 34 of uniform."""
     values = torch.as_tensor(getattr(np.random.default_rng(0), draw)(size=200_000))
-    mixer = RewardMixer(normaliser="official")
+    mixer = RewardMixer(normaliser="authors")
     mixer.update(values)
     assert mixer.sigma / float(values.std()) == pytest.approx(ratio, rel=0.01)
 
@@ -68,7 +68,7 @@ def test_a_bonus_that_hardly_varies_is_not_blown_up():
     assert float(mixer.intrinsic(torch.tensor(0.99))) == pytest.approx(10.0, rel=1e-3)
 
 
-@pytest.mark.parametrize("normaliser", ["std", "official", "none"])
+@pytest.mark.parametrize("normaliser", ["std", "authors", "none"])
 def test_a_saved_scale_goes_on(normaliser):
     mixer, loaded = RewardMixer(normaliser=normaliser), RewardMixer(normaliser=normaliser)
     mixer.update(torch.tensor([1.0, 2.0, 5.0]))
@@ -81,11 +81,12 @@ def test_a_saved_scale_goes_on(normaliser):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"normaliser": "mean"}, "choose from std, official, none"),
+        ({"normaliser": "mean"}, "normaliser must be 'std' or 'authors' or 'none'; got 'mean'"),
         ({"beta": -1.0}, "beta must be"),
         ({"beta": math.nan}, "beta must be"),
+        ({"beta": "abc"}, "beta must be a number, 0 or more; got 'abc'"),
         ({"extrinsic": math.inf}, "extrinsic must be"),
-        ({"clip": 0.0}, "clip must be positive"),
+        ({"clip": 0.0}, "clip must be a positive number or None"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

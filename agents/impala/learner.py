@@ -25,10 +25,9 @@ from agents.impala.networks import networks_for
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
-from e3b_gym.bonuses import PolicyDivergence, make_bonus
-from e3b_gym.building import Recipe
+from e3b_gym.bonuses import PolicyDivergence
+from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DivergedError, NonFiniteError
-from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Unroll
 
 Stats = dict[str, float]
@@ -48,17 +47,16 @@ class Learner:
     def __init__(self, config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.config = config
         networks, slots = networks_for(config), config.actors * config.n_envs
-        recipe = Recipe.of(config.method, config.bonus_preset, **config.bonus)
-        options = {name: value for name, value in recipe.options.items() if name != "dim"} | {"encoder": networks.phi}
+        bonus = BonusConfig.of(config.method, config.bonus_preset, **config.bonus).with_encoder(networks.phi)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # one stream for both, so that policy and encoder start with other weights
             self.policy = Policy(networks, observation_space, action_space, config.value_heads)
-            self.bonus = make_bonus(config.method, observation_space, action_space, slots, **options)
+            self.bonus = bonus.make_bonus(observation_space, action_space, slots)
         self.bonus.bind_policy(self.policy)
         for part in self.bonus.modules():
             if isinstance(part, PolicyDivergence):
                 part.in_reward = False  # it comes in through the advantage and the value target
-        self.mixer = RewardMixer(**recipe.mixer)
+        self.mixer = bonus.make_mixer()
         self.memory = self.bonus.new_memory(slots)
         self.policy_optimizer = _policy_optimizer(config, self.policy)
         weights = [weight for weight in self.bonus.parameters() if weight.requires_grad]

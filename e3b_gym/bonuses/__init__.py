@@ -7,7 +7,7 @@ from e3b_gym.bonuses.dynamics import Curiosity, Impact
 from e3b_gym.bonuses.elliptical import Elliptical
 from e3b_gym.bonuses.features import Features, embed_unroll
 from e3b_gym.bonuses.keys import make_key
-from e3b_gym.bonuses.methods import METHODS, NoBonus, make_bonus, method_options
+from e3b_gym.bonuses.methods import METHODS, NoBonus, make_bonus
 from e3b_gym.bonuses.representations import (
     Frozen,
     InverseDynamics,
@@ -43,5 +43,4 @@ __all__ = [
     "embed_unroll",
     "make_bonus",
     "make_key",
-    "method_options",
 ]

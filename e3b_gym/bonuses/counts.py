@@ -15,6 +15,7 @@ from torch import Tensor
 from e3b_gym.bonuses.base import Bonus
 from e3b_gym.bonuses.keys import Key
 from e3b_gym.memory import CountMemory, hash_rows
+from e3b_gym.options import check
 from e3b_gym.unroll import Tree, Unroll, tree_map
 
 
@@ -29,7 +30,7 @@ class InverseSqrtCount(Bonus):
     def __init__(self, key: Key, *, episodic: bool = True) -> None:
         super().__init__()
         self.key = key
-        self.episodic = self.independent_envs = episodic
+        self.episodic = self.independent_envs = check("episodic", episodic, bool)
 
     def new_memory(self, num_envs: int) -> CountMemory:
         return CountMemory(num_envs, self.episodic)

@@ -8,6 +8,8 @@ Algorithm 1 is the default. The authors' code differs: it pays b(s_t) for the st
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,6 +17,7 @@ from torch.nn import functional as F
 from e3b_gym.bonuses.features import Features
 from e3b_gym.bonuses.representations import OnRepresentation, Representation
 from e3b_gym.memory import EllipticalMemory
+from e3b_gym.options import Positive, check
 from e3b_gym.unroll import Unroll
 
 
@@ -36,26 +39,22 @@ class Elliptical(OnRepresentation):
         self,
         representation: Representation,
         *,
-        ridge: float = 0.1,
+        ridge: Positive = 0.1,
         episodic: bool = True,
         unit_length: bool = False,
         include_first: bool = False,
-        bonus_of: str = "next",
+        bonus_of: Literal["next", "current"] = "next",
         zero_first: bool = False,
     ) -> None:
         super().__init__(representation)
-        if bonus_of not in ("next", "current"):
-            raise ValueError(
-                f"bonus_of must be 'next' (Algorithm 1) or 'current' (the authors' code); got {bonus_of!r}"
-            )
+        self.ridge: float = check("ridge", ridge, Positive)
+        self.episodic = check("episodic", episodic, bool)
+        self.unit_length: bool = check("unit_length", unit_length, bool)
+        self.include_first: bool = check("include_first", include_first, bool)
+        self.bonus_of: str = check("bonus_of", bonus_of, Literal["next", "current"])
+        self.zero_first: bool = check("zero_first", zero_first, bool)
         if bonus_of == "current" and include_first:
-            raise ValueError("include_first has no meaning with bonus_of='current', which scores the first observation")
-        self.ridge = ridge
-        self.episodic = episodic
-        self.unit_length = unit_length
-        self.include_first = include_first
-        self.bonus_of = bonus_of
-        self.zero_first = zero_first
+            raise ValueError("include_first has no effect with bonus_of='current', which scores the first observation")
 
     def new_memory(self, num_envs: int) -> EllipticalMemory:
         device = next((weights.device for weights in self.parameters()), torch.device("cpu"))

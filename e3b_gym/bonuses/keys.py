@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
 
 from e3b_gym.unroll import Tree
 
 Key: TypeAlias = Callable[[Tree], Tree]
+KeyName: TypeAlias = Literal["full", "position", "image", "message", "subsampled"]
 
 # Where each part lives in the observations of the suites, first match wins, and how many of its columns count (None:
 # all). NetHack has the agent's x and y in front of blstats; MiniGrid and Rooms give them as "position" on request.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import torch
@@ -23,7 +23,7 @@ from e3b_gym.bonuses.counts import FirstVisit, InverseSqrtCount
 from e3b_gym.bonuses.divergence import PolicyDivergence
 from e3b_gym.bonuses.dynamics import Curiosity, Impact
 from e3b_gym.bonuses.elliptical import Elliptical
-from e3b_gym.bonuses.keys import Key, make_key
+from e3b_gym.bonuses.keys import Key, KeyName, make_key
 from e3b_gym.bonuses.representations import (
     Frozen,
     InverseDynamics,
@@ -33,6 +33,7 @@ from e3b_gym.bonuses.representations import (
 )
 from e3b_gym.bonuses.rnd import RND, NoveltyGain
 from e3b_gym.encoders import Encoder, as_encoder, make_encoder, show_only
+from e3b_gym.options import Count, NotNegative, check, closest
 from e3b_gym.unroll import Unroll
 
 
@@ -89,8 +90,8 @@ class NoBonus(Bonus):
 def _e3b(
     spaces: Spaces,
     *,
-    representation: str = "inverse",
-    hidden: int = 256,
+    representation: Literal["inverse", "random", "policy"] = "inverse",
+    hidden: Count = 256,
     sees: str | Sequence[str] | None = None,
     **elliptical: Any,
 ) -> Bonus:
@@ -99,15 +100,8 @@ def _e3b(
         phi = InverseDynamics(spaces.new_encoder(sees=sees), spaces.action, hidden=hidden)
     elif representation == "random":
         phi = Frozen(spaces.new_encoder(sees=sees))
-    elif representation == "policy":
-        if sees is not None:
-            raise ValueError(
-                f"the policy's features cannot be blinded to all but {sees!r}: leave out sees=, or say sees=null where "
-                "a preset sets it"
-            )
-        phi = PolicyFeatures()
     else:
-        raise ValueError(f"unknown representation {representation!r}; choose from inverse, random, policy")
+        phi = PolicyFeatures()
     return Elliptical(phi, **elliptical)
 
 
@@ -115,7 +109,7 @@ def _rnd(spaces: Spaces) -> RND:
     return RND(*spaces.new_pair())
 
 
-def _noveld(spaces: Spaces, *, key: str | Key | None = "full", alpha: float = 0.1) -> Bonus:
+def _noveld(spaces: Spaces, *, key: KeyName | Key | None = "full", alpha: NotNegative = 0.1) -> Bonus:
     gain = NoveltyGain(_rnd(spaces), alpha)
     return gain if key is None else gain * FirstVisit(spaces.key(key))
 
@@ -123,16 +117,18 @@ def _noveld(spaces: Spaces, *, key: str | Key | None = "full", alpha: float = 0.
 def _ride(
     spaces: Spaces,
     *,
-    key: str | Key | None = "full",
-    hidden: int = 256,
-    inverse_coef: float = 0.1,
-    forward_coef: float = 1.0,
+    key: KeyName | Key | None = "full",
+    hidden: Count = 256,
+    inverse_coef: NotNegative = 0.1,
+    forward_coef: NotNegative = 1.0,
 ) -> Bonus:
     impact = Impact(_dynamics(spaces, hidden, inverse_coef, forward_coef))
     return impact if key is None else impact * InverseSqrtCount(spaces.key(key))
 
 
-def _icm(spaces: Spaces, *, hidden: int = 256, inverse_coef: float = 0.1, forward_coef: float = 1.0) -> Bonus:
+def _icm(
+    spaces: Spaces, *, hidden: Count = 256, inverse_coef: NotNegative = 0.1, forward_coef: NotNegative = 1.0
+) -> Bonus:
     return Curiosity(_dynamics(spaces, hidden, inverse_coef, forward_coef))
 
 
@@ -146,16 +142,16 @@ def _dynamics(spaces: Spaces, hidden: int, inverse_coef: float, forward_coef: fl
     )
 
 
-def _agac(spaces: Spaces, *, key: str | Key | None = "full", count_coef: float = 1.0) -> Bonus:
+def _agac(spaces: Spaces, *, key: KeyName | Key | None = "full", count_coef: NotNegative = 1.0) -> Bonus:
     divergence = PolicyDivergence(spaces.new_encoder(), spaces.action)
     return divergence if key is None else divergence + count_coef * InverseSqrtCount(spaces.key(key))
 
 
-def _count(spaces: Spaces, *, key: str | Key = "full", episodic: bool = True) -> Bonus:
+def _count(spaces: Spaces, *, key: KeyName | Key = "full", episodic: bool = True) -> Bonus:
     return InverseSqrtCount(spaces.key(key), episodic=episodic)
 
 
-def _first_visit(spaces: Spaces, *, key: str | Key = "full", episodic: bool = True) -> Bonus:
+def _first_visit(spaces: Spaces, *, key: KeyName | Key = "full", episodic: bool = True) -> Bonus:
     return FirstVisit(spaces.key(key), episodic=episodic)
 
 
@@ -163,7 +159,7 @@ def _e3b_x_rnd(spaces: Spaces, **e3b: Any) -> Bonus:
     return _e3b(spaces, **e3b) * _rnd(spaces)
 
 
-def _e3b_x_noveld(spaces: Spaces, *, alpha: float = 0.1, **e3b: Any) -> Bonus:
+def _e3b_x_noveld(spaces: Spaces, *, alpha: NotNegative = 0.1, **e3b: Any) -> Bonus:
     return _e3b(spaces, **e3b) * NoveltyGain(_rnd(spaces), alpha)
 
 
@@ -221,16 +217,9 @@ def make_bonus(
         seed: for the initial weights, leaving the global random state alone; None draws from the global state.
         **overrides: options of the method; a wrong one is answered with the list.
     """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; choose from {', '.join(sorted(METHODS))}")
-    if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1; got {num_envs}")
-    known = method_options(name)
-    if wrong := sorted(set(overrides) - known):
-        raise ValueError(
-            f"method {name!r} has no option {', '.join(wrong)}; it has {', '.join(sorted(known)) or 'none'}"
-        )
-    spaces = Spaces(observation_space, action_space, encoder, dim)
+    num_envs = check("num_envs", num_envs, Count)
+    overrides = check_options(name, overrides)
+    spaces = Spaces(observation_space, action_space, encoder, check("dim", dim, Count))
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
@@ -238,14 +227,50 @@ def make_bonus(
     return bonus.built_for(observation_space, action_space, num_envs)
 
 
-def method_options(name: str) -> set[str]:
-    """The options that a method takes besides encoder, dim and seed."""
-    options = _keywords(METHODS[name])
-    if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(METHODS[name]).parameters.values()):
-        options |= _keywords(_e3b) | _keywords(Elliptical)  # what is not the method's own goes there
-    return options
+def method_types(name: str) -> dict[str, Any]:
+    """name -> annotation of the options that a method takes, `dim` and `encoder` included."""
+    options = {option: parameter.annotation for option, parameter in _parameters(name).items()}
+    return {**options, "dim": Count, "encoder": nn.Module | Callable}
 
 
-def _keywords(function: Callable[..., Any]) -> set[str]:
-    parameters = inspect.signature(function).parameters
-    return {name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+def method_defaults(name: str) -> dict[str, Any]:
+    """What a method's options are where they are not given; `dim` included."""
+    dim = inspect.signature(make_bonus).parameters["dim"].default
+    fixed = getattr(METHODS[name], "keywords", {})  # of a variant, such as episodic=False
+    return {option: parameter.default for option, parameter in _parameters(name).items()} | {"dim": dim} | fixed
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a method, each of its type and in its range.
+
+    Raises:
+        ValueError: The method or an option is unknown, a value is not allowed, or two do not go together.
+    """
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}; {closest(name, METHODS)}")
+    known = method_types(name)
+    for option in (option for option in options if option not in known):
+        raise ValueError(f"method {name!r} has no option {option}; {closest(option, known)}")
+    checked = {option: check(option, value, known[option]) for option, value in options.items()}
+    effective = method_defaults(name) | checked
+    if effective.get("representation") == "policy" and effective["sees"] is not None:
+        raise ValueError(
+            f"{name} uses the policy's features, which see everything, so sees={effective['sees']!r} has no effect; "
+            "leave it out, or write sees=None where a preset sets it"
+        )
+    if effective.get("bonus_of") == "current" and effective["include_first"]:
+        raise ValueError("include_first has no effect with bonus_of='current', which scores the first observation")
+    return checked
+
+
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
+    parameters = _keywords(METHODS[name])
+    kinds = (parameter.kind for parameter in inspect.signature(METHODS[name]).parameters.values())
+    if inspect.Parameter.VAR_KEYWORD in kinds:  # what is not the method's own goes to E3B
+        parameters = {**_keywords(_e3b), **_keywords(Elliptical), **parameters}
+    return parameters
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(function, eval_str=True).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}

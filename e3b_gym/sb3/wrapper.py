@@ -10,7 +10,6 @@ the steps that led to it. `Monitor` and `make_vec_env` sit inside, so `ep_rew_me
 from __future__ import annotations
 
 import inspect
-import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +22,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import Tensor
 
 from e3b_gym.bonuses import Bonus
-from e3b_gym.building import Recipe
+from e3b_gym.building import build_explorer, config_of
+from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer, Paid
 from e3b_gym.gymnasium import E3BReward
+from e3b_gym.options import UNSET, Unset
 from e3b_gym.saving import load_engine, save_engine
 from e3b_gym.unroll import Tree
 
@@ -43,17 +44,19 @@ class E3BRewardWrapper(VecEnvWrapper):
     Args:
         venv: any VecEnv.
         bonus: a method by name (`e3b_gym.METHODS`), or a bonus object.
-        preset: "default" (what learns), "paper" or "authors"; see `e3b_gym.presets`.
+        preset: "default" (what learns), "paper" or "authors"; see `e3b_gym.config`.
         beta: weight of the bonus.
         extrinsic: weight of the environment's reward; 0 = reward-free.
-        normaliser: "std", "official" or "none".
-        clip: bound of the total reward; math.inf = none. Like the three above: None = as the preset says.
+        normaliser: "std", "authors" or "none".
+        clip: bound of the total reward; None for no clipping.
+        floor: the running scale is at least this share of the bonus's mean. These five are the preset's by default.
         training: update the running scale, and record for the encoder. Set False to evaluate.
         norm: divide the bonus by its running scale.
         seed: of the encoder's initial weights.
         **options: of the method, such as `ridge=0.01`, `dim=128`, `encoder=MyNetwork()`.
 
     Attributes:
+        config: every number of the bonus and of its mixing that is in effect.
         watched: a callback trains the encoder, so nobody has forgotten to.
         policy_logits: gives what the policy said in the last step; set by the callback for AGAC.
     """
@@ -64,10 +67,11 @@ class E3BRewardWrapper(VecEnvWrapper):
         bonus: str | Bonus = "e3b",
         *,
         preset: str = "default",
-        beta: float | None = None,
-        extrinsic: float | None = None,
-        normaliser: str | None = None,
-        clip: float | None = None,
+        beta: float | Unset = UNSET,
+        extrinsic: float | Unset = UNSET,
+        normaliser: str | Unset = UNSET,
+        clip: float | Unset | None = UNSET,
+        floor: float | Unset = UNSET,
         training: bool = True,
         norm: bool = True,
         seed: int | None = None,
@@ -75,15 +79,15 @@ class E3BRewardWrapper(VecEnvWrapper):
     ) -> None:
         _check_venv(venv)
         super().__init__(venv)
-        mixer = {"beta": beta, "extrinsic": extrinsic, "normaliser": normaliser, "clip": clip}
-        recipe = Recipe.of(bonus, preset, seed, **mixer, **options)
-        own = bonus if isinstance(bonus, Bonus) else None
-        self._employ(recipe, recipe.build(own, self.observation_space, self.action_space, self.num_envs))
+        mixing = {"beta": beta, "extrinsic": extrinsic, "normaliser": normaliser, "clip": clip, "floor": floor}
+        config = config_of(bonus, preset, seed=seed, **mixing, **options)
+        spaces = self.observation_space, self.action_space
+        self._employ(config, build_explorer(config, bonus, *spaces, self.num_envs))
         self.training = training
         self.norm = norm
 
-    def _employ(self, recipe: Recipe, engine: Explorer) -> None:
-        self._recipe = recipe
+    def _employ(self, config: BonusConfig, engine: Explorer) -> None:
+        self.config = config
         self.engine = engine
         self.watched = False
         self.policy_logits: Callable[[], Tensor] | None = None
@@ -186,11 +190,11 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     def evaluation(self, venv: VecEnv) -> E3BRewardWrapper:
         """`venv` wrapped like this one but with the bonus off, for EvalCallback: rewards are the environment's own."""
-        return type(self)(venv, "none", extrinsic=1.0, clip=math.inf, training=False)
+        return type(self)(venv, "none", extrinsic=1.0, clip=None, training=False)
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
-        save_engine(path, self._recipe, self.engine, self.observation_space, self.action_space)
+        save_engine(path, self.config, self.engine, self.observation_space, self.action_space)
 
     @classmethod
     def load(cls, path: str | Path, venv: VecEnv, bonus: Bonus | None = None, **objects: Any) -> E3BRewardWrapper:

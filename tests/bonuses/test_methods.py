@@ -7,13 +7,13 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch import nn
 
-from e3b_gym.bonuses import METHODS, PolicyFeatures, make_bonus, method_options
+from e3b_gym.bonuses import METHODS, PolicyFeatures, make_bonus
 from e3b_gym.checks import check_bonus, run, sample_unroll
+from e3b_gym.config import PRESETS, BonusConfig
 from e3b_gym.encoders import make_encoder, minihack_network, sample_rows
 from e3b_gym.encoders.minihack import env_options
 from e3b_gym.encoders.partial import PartialEncoder
 from e3b_gym.envs import make
-from e3b_gym.presets import PRESETS, get_preset
 
 NETHACK_LIKE = Dict(
     {
@@ -67,14 +67,13 @@ def test_methods_know_every_kind_of_observation(name, space):
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", METHODS)
 def test_every_preset_fits_every_method(name, preset):
-    settings = get_preset(preset, name)
-    options = dict(settings.bonus)
-    assert set(options) <= method_options(name) | {"dim"}
-    assert settings.mixer["beta"] > 0
+    config = BonusConfig.of(name, preset)
+    assert config.beta > 0
+    assert BonusConfig.from_dict(config.as_dict()) == config
 
 
 def test_the_elliptical_options_are_in_the_presets_by_name():
-    options = {name: PRESETS[name]["e3b"].bonus for name in PRESETS}
+    options = {name: BonusConfig.of("e3b", name).options for name in PRESETS}
     for name in ("unit_length", "include_first", "bonus_of", "zero_first"):
         assert all(name in options[preset] for preset in PRESETS)
     assert (options["paper"]["bonus_of"], options["paper"]["zero_first"]) == ("next", False)
@@ -176,19 +175,23 @@ def test_rnd_refuses_a_network_that_cannot_be_drawn_again():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("e4b", {}, "unknown method 'e4b'; choose from agac"),
-        ("e3b", {"rigde": 0.1}, "has no option rigde; it has bonus_of"),
-        ("rnd", {"ridge": 0.1}, "it has none"),
-        ("e3b", {"representation": "bert"}, "unknown representation 'bert'"),
+        ("e4b", {}, "unknown method 'e4b'; did you mean e3b"),
+        ("e3b", {"rigde": 0.1}, "has no option rigde; did you mean ridge"),
+        ("rnd", {"ridge": 0.1}, "'rnd' has no option ridge; choose from dim, encoder"),
+        ("e3b", {"representation": "bert"}, "representation must be 'inverse' or 'random' or 'policy'; got 'bert'"),
         ("e3b", {"bonus_of": "last"}, "bonus_of must be"),
-        ("e3b", {"bonus_of": "current", "include_first": True}, "include_first has no meaning"),
+        ("e3b", {"bonus_of": "current", "include_first": True}, "include_first has no effect"),
         ("e3b", {"sees": "colour"}, "its entries are blstats, glyphs, message"),
         ("e3b", {"sees": []}, "must name one or a list of a Dict observation's entries"),
-        ("e3b", {"sees": True}, "sees=True must name"),
-        ("e3b", {"sees": [["message"]]}, "must name one or a list"),
-        ("e3b-policy", {"sees": "message"}, "the policy's features cannot be blinded to all but 'message'"),
-        ("rnd", {"sees": "message"}, "it has none"),
-        ("count", {"key": "colour"}, "unknown count key 'colour'; choose from full, position"),
+        ("e3b", {"sees": True}, "sees must be text or a list of text or None; got True"),
+        ("e3b", {"sees": [["message"]]}, "sees must be text or a list of text or None"),
+        (
+            "e3b-policy",
+            {"sees": "message"},
+            "see everything, so sees='message' has no effect",
+        ),
+        ("rnd", {"sees": "message"}, "has no option sees"),
+        ("count", {"key": "colour"}, "key must be 'full' or 'position' or .* or a function; got 'colour'"),
     ],
 )
 def test_wrong_names_and_options_are_answered_with_the_right_ones(name, options, message):
@@ -215,9 +218,9 @@ def test_agac_needs_discrete_actions_and_the_policys_logits():
 
 def test_presets_are_refused_by_name():
     with pytest.raises(ValueError, match="unknown preset 'best'; choose from default, paper, authors"):
-        get_preset("best", "e3b")
+        BonusConfig.of("e3b", "best")
     with pytest.raises(ValueError, match="unknown method"):
-        get_preset("paper", "e5b")
+        BonusConfig.of("e5b", "paper")
 
 
 def test_a_policy_reaches_the_terms_of_a_product():

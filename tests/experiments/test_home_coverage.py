@@ -9,8 +9,8 @@ import yaml
 from tiny_runs import tiny
 
 from e3b_gym.bonuses import METHODS
+from e3b_gym.config import BonusConfig
 from e3b_gym.envs import make
-from e3b_gym.presets import get_preset
 from experiments.coverage import cover, main, read_runs
 from experiments.coverage_pictures import Sight, bar_kinds, draw_trajectories
 from experiments.coverage_play import play, spread
@@ -82,7 +82,7 @@ def test_the_papers_common_table(method):
     [("e3b", {"ridge": 0.1}), ("noveld-subsampled", {"alpha": 0.1}), ("icm", {"forward_coef": 1.0}), ("rnd", {})],
 )
 def test_the_papers_table_of_each_method(method, options):
-    bonus = {**get_preset("paper", method).bonus, **paper(method).bonus}
+    bonus = BonusConfig.of(method, "paper", **paper(method).bonus).options
     assert {name: bonus[name] for name in options} == options
 
 

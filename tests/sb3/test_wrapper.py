@@ -236,11 +236,11 @@ def test_what_the_encoder_sees_is_saved(tmp_path: Path, sees: Any) -> None:
 
 
 def test_a_loaded_wrapper_keeps_its_settings_when_presets_change(tmp_path: Path, monkeypatch: Any) -> None:
-    from e3b_gym import presets
+    from e3b_gym import config
 
     E3BRewardWrapper(venv_of(), seed=0).save(tmp_path / "bonus.pt")
-    changed = {**presets.PRESETS["default"], "e3b": presets.Preset({"ridge": 9.0}, {"beta": 7.0})}
-    monkeypatch.setitem(presets.PRESETS, "default", changed)
+    changed = {**config.PRESETS["default"], "e3b": {"ridge": 9.0, "beta": 7.0}}
+    monkeypatch.setitem(config.PRESETS, "default", changed)
     loaded = E3BRewardWrapper.load(tmp_path / "bonus.pt", venv_of())
     assert (loaded.bonus.ridge, loaded.engine.mixer.beta) == (0.1, 0.01)
 
@@ -407,13 +407,13 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"got Walk\. Make one with make_vec_env"):
         E3BRewardWrapper(Walk())  # type: ignore[arg-type]
     for options, message in (
-        ({"bonus": "e4b"}, "unknown method 'e4b'; choose from"),
+        ({"bonus": "e4b"}, "unknown method 'e4b'; did you mean e3b"),
         ({"bonus": 3}, "a method's name or a Bonus; got int"),
         ({"preset": "mine"}, "unknown preset 'mine'; choose from"),
-        ({"ridgee": 1.0}, "no option ridgee; it has .*ridge"),
+        ({"ridgee": 1.0}, "no option ridgee; did you mean ridge"),
         ({"beta": -1.0}, "beta must be"),
-        ({"normaliser": "max"}, "unknown normaliser 'max'; choose from"),
-        ({"clip": 0.0}, "clip must be positive"),
+        ({"normaliser": "max"}, "normaliser must be 'std' or 'authors' or 'none'; got 'max'"),
+        ({"clip": 0.0}, "clip must be a positive number or None"),
         ({"bonus": "noveld-position"}, "no position to count"),
         ({"bonus": InverseSqrtCount(full_observation), "ridge": 1.0}, r"options \(ridge\) are for methods by name"),
     ):

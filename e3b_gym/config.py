@@ -1,0 +1,179 @@
+"""BonusConfig: every number of an exploration bonus and of how it enters the reward.
+
+    BonusConfig.of("e3b")                              preset "default"
+    BonusConfig.of("e3b", "paper", beta=0.1, ridge=0.01)
+
+The method's defaults < the preset < what is given, resolved here and nowhere else, for the wrappers and the learners
+alike. Presets:
+
+    default   what learns on a small machine: phi at unit length, the first observation in the ellipse, a small beta
+    paper     Algorithm 1 and the tables of the paper's appendix (MiniHack), with a correct running deviation
+    authors   what the authors' released code computes: the bonus of a step is that of the state it leaves, the first
+              step has none, the running deviation is 20 to 34 times too large, the total reward is clipped to [-1, 1]
+
+A method's variants (noveld-position, e3b-random, ...) share the preset of the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import gymnasium as gym
+from torch import nn
+
+from e3b_gym.bonuses import Bonus
+from e3b_gym.bonuses.methods import METHODS, check_options, make_bonus, method_defaults, method_types
+from e3b_gym.options import UNSET, NotNegative, Positive, Seed, check_fields, closest, field_types, parse
+from e3b_gym.reward import Normaliser, RewardMixer
+
+_ALGORITHM_1 = {"ridge": 0.1, "unit_length": False, "include_first": False, "bonus_of": "next", "zero_first": False}
+_DYNAMICS = {"forward_coef": 1.0, "inverse_coef": 0.1}
+_RUNNING = {"beta": 1.0, "normaliser": "std"}
+_AUTHORS = {"beta": 1.0, "normaliser": "authors", "clip": 1.0}
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {
+        "": {"beta": 0.01, "normaliser": "std"},
+        "e3b": {"beta": 0.01, "normaliser": "std", "dim": 64}
+        | {**_ALGORITHM_1, "unit_length": True, "include_first": True},
+    },
+    "paper": {
+        "": {"beta": 1.0, "normaliser": "none"},
+        "e3b": {**_RUNNING, **_ALGORITHM_1},
+        "noveld": {**_RUNNING, "alpha": 0.1},
+        "ride": {"beta": 0.1, "normaliser": "none", **_DYNAMICS},
+        "icm": {"beta": 0.1, "normaliser": "none", **_DYNAMICS},
+    },
+    "authors": {
+        "": {"beta": 1.0, "normaliser": "none", "clip": 1.0},
+        "e3b": {**_AUTHORS, **_ALGORITHM_1, "bonus_of": "current", "zero_first": True},
+        "noveld": {**_AUTHORS, "alpha": 0.1},
+        "ride": {"beta": 0.1, "normaliser": "none", "clip": 1.0, **_DYNAMICS},
+        "icm": {"beta": 0.1, "normaliser": "none", "clip": 1.0, **_DYNAMICS},
+    },
+}
+"""preset -> a method's family ("" for the others) -> the options that it sets."""
+
+
+@dataclass(frozen=True)
+class BonusConfig:
+    """A bonus and how it enters the reward, r = clip(extrinsic * r_env + beta * bonus / sigma); see `RewardMixer`.
+
+    Example:
+        >>> config = BonusConfig.of("e3b", "paper", beta=0.1)
+        >>> config.beta, config.normaliser, config.options["ridge"]
+        (0.1, 'std', 0.1)
+    """
+
+    method: str | None = "e3b"
+    """A name of `e3b_gym.METHODS`; None for a bonus object made by the user."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Every option of the method, with `dim` (size of the generic encoder) or `encoder` (the user's network)."""
+    beta: NotNegative = 1.0
+    """Weight of the bonus."""
+    extrinsic: NotNegative = 1.0
+    """Weight of the environment's reward; 0 for reward-free exploration."""
+    normaliser: Normaliser = "std"
+    """What the bonus is divided by: "std" (running deviation), "authors" (theirs, too large) or "none"."""
+    clip: Positive | None = None
+    """The total reward is clipped to [-clip, clip]; None for no clipping."""
+    floor: NotNegative = 0.1
+    """The running deviation is at least this share of the bonus's mean."""
+    seed: Seed | None = None
+    """Seed of the initial weights; None draws them from torch's global state."""
+
+    MIXING: ClassVar[tuple[str, ...]] = ("beta", "extrinsic", "normaliser", "clip", "floor")
+    """The fields that say how the bonus enters the reward."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        options = {} if self.method is None else check_options(self.method, self.options)
+        object.__setattr__(self, "options", options)
+
+    @classmethod
+    def of(cls, method: str | None = "e3b", preset: str = "default", **given: Any) -> Self:
+        """The config of a method with a preset's options; what is `given` wins over both, unless it is UNSET.
+
+        Args:
+            method: a name of `e3b_gym.METHODS`; None for a bonus object made by the user.
+            preset: "default", "paper" or "authors".
+            **given: fields of this class and options of the method.
+
+        Raises:
+            ValueError: A name is unknown, or a value has the wrong type or range.
+        """
+        if preset not in PRESETS:
+            raise ValueError(f"unknown preset {preset!r}; choose from {', '.join(PRESETS)}")
+        known = option_types(method)
+        chosen = {name: value for name, value in given.items() if value is not UNSET}
+        unknown = [name for name in chosen if name not in known]
+        if unknown and method is None:
+            raise ValueError(f"options ({', '.join(unknown)}) are for methods by name; set them on the bonus object")
+        if unknown:
+            raise ValueError(f"method {method!r} has no option {unknown[0]}; {closest(unknown[0], known)}")
+        _refuse_without_effect(method, chosen)
+        families = PRESETS[preset]
+        family = families.get((method or "").split("-")[0], families[""])
+        values = {**method_defaults(method), **family, **chosen} if method is not None else {**family, **chosen}
+        if "encoder" in chosen:
+            values.pop("dim", None)
+        if values.get("representation", "inverse") != "inverse":
+            values.pop("hidden", None)
+        return cls.from_dict({"method": method, **{name: value for name, value in values.items() if name in known}})
+
+    @classmethod
+    def parsed(cls, method: str | None, preset: str = "default", **texts: Any) -> Self:
+        """`of`, with values out of a command line or a YAML file: text is read as each option's type says."""
+        known = option_types(method)
+        return cls.of(method, preset, **{n: parse(n, v, known[n]) if n in known else v for n, v in texts.items()})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What `as_dict` gave."""
+        own = {name: values[name] for name in field_types(cls) if name in values}
+        return cls(**own, options={name: value for name, value in values.items() if name not in own})
+
+    def as_dict(self) -> dict[str, Any]:
+        """All values in one flat dict: those of the method next to `method`, `beta`, ..."""
+        own = {name: getattr(self, name) for name in field_types(type(self)) if name != "options"}
+        if self.seed is None:
+            del own["seed"]
+        return {**own, **self.options}
+
+    def with_encoder(self, encoder: nn.Module | Callable[[gym.Space[Any]], nn.Module]) -> Self:
+        """The same bonus with this network, or maker of networks, in place of the generic encoder."""
+        options = {name: value for name, value in self.options.items() if name != "dim"}
+        return replace(self, options={**options, "encoder": encoder})
+
+    def make_bonus(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], num_envs: int) -> Bonus:
+        """The bonus for an environment; see `e3b_gym.make_bonus`."""
+        if self.method is None:
+            raise ValueError("this config has no method, so it needs the bonus object itself")
+        return make_bonus(self.method, observation_space, action_space, num_envs, seed=self.seed, **self.options)
+
+    def make_mixer(self) -> RewardMixer:
+        """How the bonus enters the reward."""
+        return RewardMixer(**{name: getattr(self, name) for name in self.MIXING})
+
+
+def option_types(method: str | None) -> dict[str, Any]:
+    """name -> annotation of everything that `BonusConfig.of` takes for a method."""
+    if method is not None and method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; {closest(method, METHODS)}")
+    mixing = {name: kind for name, kind in field_types(BonusConfig).items() if name not in ("method", "options")}
+    return mixing if method is None else {**mixing, **method_types(method)}
+
+
+def _refuse_without_effect(method: str | None, chosen: Mapping[str, Any]) -> None:
+    """Raises ValueError for an option that would change nothing."""
+    if "dim" in chosen and "encoder" in chosen:
+        raise ValueError("dim is the size of the generic encoder, so it has no effect next to encoder=; leave it out")
+    if "hidden" in chosen and "representation" in (method_types(method) if method is not None else ()):
+        representation = chosen.get("representation", method_defaults(str(method)).get("representation"))
+        if representation != "inverse":
+            raise ValueError(
+                f"hidden is the size of the inverse model, which representation={representation!r} does not train; "
+                "leave it out"
+            )
