@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -37,8 +39,11 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "max_grad_norm"):
+            object.__setattr__(self, name, float(getattr(self, name)))  # numpy's numbers cannot be saved
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number; got {getattr(self, name)}")
+        for name in ("epochs", "batch_size", "window", "seed"):
+            object.__setattr__(self, name, operator.index(getattr(self, name)))
         for name in ("epochs", "batch_size", "window"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
@@ -53,6 +58,7 @@ class EncoderTrainer:
         weights = [weight for weight in bonus.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.Adam(weights, lr=self.config.learning_rate) if weights else None
         self._order = torch.Generator().manual_seed(self.config.seed)
+        self._modes = {part: part.training for part in bonus.modules()}  # a part in eval mode stays in it
 
     def configure(self, **changes: Any) -> None:
         """Changes settings between rollouts; Adam's moments stay."""
@@ -70,27 +76,36 @@ class EncoderTrainer:
         totals: dict[str, float] = {}
         batches = 0
         if self.optimizer is not None:
-            for _ in range(self.config.epochs):
-                for batch in self._minibatches(unroll):
-                    for name, loss in self._update(batch).items():
-                        totals[name] = totals.get(name, 0.0) + loss
-                    batches += 1
+            with self._training_mode():
+                for _ in range(self.config.epochs):
+                    for batch in self._minibatches(unroll):
+                        for name, loss in self._update(batch, self.optimizer).items():
+                            totals[name] = totals.get(name, 0.0) + loss
+                        batches += 1
         means = {f"{name}_loss": total / batches for name, total in totals.items()}
         return means | self._diagnostics(unroll)
 
+    @contextmanager
+    def _training_mode(self) -> Iterator[None]:
+        """Dropout and batch normalisation work as in training inside the block, and as in evaluation after it."""
+        for part, mode in self._modes.items():
+            part.training = mode
+        try:
+            yield
+        finally:
+            self.bonus.eval()
+
     @torch.enable_grad()  # ARS steps its environments, and so calls back, under no_grad
-    def _update(self, batch: Unroll) -> dict[str, float]:
+    def _update(self, batch: Unroll, optimizer: torch.optim.Optimizer) -> dict[str, float]:
         losses = self.bonus.loss(self.bonus.embed(batch), batch)
         total = torch.stack(list(losses.values())).sum()
         if not bool(torch.isfinite(total)):
             bad = [name for name, loss in losses.items() if not bool(torch.isfinite(loss))]
             raise NonFiniteError(f"the {', '.join(bad)} loss of the bonus is NaN or infinite; lower its learning rate")
-        optimizer = self.optimizer
-        if optimizer is not None:
-            optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(total)
-            torch.nn.utils.clip_grad_norm_(self.bonus.parameters(), self.config.max_grad_norm)
-            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(total)
+        torch.nn.utils.clip_grad_norm_(self.bonus.parameters(), self.config.max_grad_norm)
+        optimizer.step()
         return {name: loss.item() for name, loss in losses.items()}
 
     def _minibatches(self, unroll: Unroll) -> Iterator[Unroll]:
@@ -117,9 +132,11 @@ class EncoderTrainer:
         return {
             "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
             "order": self._order.get_state(),
+            "config": asdict(self.config),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self.optimizer is not None and state["optimizer"] is not None:
             self.optimizer.load_state_dict(state["optimizer"])
         self._order.set_state(state["order"])
+        self.config = TrainerConfig(**state["config"])

@@ -69,9 +69,11 @@ class Explorer:
         self.mixer = mixer
         self.num_envs = num_envs
         self.trainer = EncoderTrainer(bonus, trainer)
+        bonus.eval()  # dropout would make a known state look new; the trainer switches to training mode and back
         self.record = Recorder(record_steps, num_envs)
         self._training = True
         self._memory: Memory | None = None
+        self._saved_memory: dict[str, Any] | None = None  # loaded, and given to the memory when that is made
         self._features: Any = None
         self._paid: deque[Paid] = deque(maxlen=record_steps)  # since the last training, for curves
         self._sums = np.zeros((2, num_envs))  # of the running episodes: intrinsic, extrinsic
@@ -91,6 +93,9 @@ class Explorer:
         """Made when first needed: a policy encoder has no size before the policy is bound."""
         if self._memory is None:
             self._memory = self.bonus.new_memory(self.num_envs)
+            if self._saved_memory is not None:
+                self._memory.load_state_dict(self._saved_memory)
+                self._saved_memory = None
         return self._memory
 
     def record_up_to(self, steps: int) -> None:
@@ -136,7 +141,7 @@ class Explorer:
         unroll = self.record.add(action, obs, done, terminals, restarted=restarted, policy_logits=policy_logits)
         with torch.no_grad():
             self._features = self.bonus.embed(unroll, self._features)
-            bonus = self.bonus.score(self._features, unroll, self.memory)[0].cpu()  # [N]
+            bonus = self.bonus.score(self._features, unroll, self.memory)[0].float().cpu()  # [N]
         if self._training:
             # An arrival that nobody saw says nothing about the scale of the bonus.
             self.mixer.update(bonus if not done.any() and restarted is None else bonus[unroll.valid[0]])
@@ -189,7 +194,7 @@ class Explorer:
             "bonus": self.bonus.state_dict(),
             "mixer": self.mixer.state_dict(),
             "norm": self.mixer.norm,
-            "memory": None if self._memory is None else self._memory.state_dict(),
+            "memory": self._saved_memory if self._memory is None else self._memory.state_dict(),
             "trainer": self.trainer.state_dict(),
         }
 
@@ -199,8 +204,8 @@ class Explorer:
         self.mixer.load_state_dict(state["mixer"])
         self.mixer.norm = state["norm"]
         self.trainer.load_state_dict(state["trainer"])
-        if state["memory"] is not None and state["num_envs"] == self.num_envs:
-            self.memory.load_state_dict(state["memory"])
+        self._memory = None
+        self._saved_memory = state["memory"] if state["num_envs"] == self.num_envs else None
         self._features = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ Infos carry `intrinsic_reward` and `extrinsic_reward`, and at an episode's end `
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.wrappers import Autoreset
 from numpy.typing import NDArray
 
 from e3b_gym.bonuses import Bonus
@@ -27,6 +29,8 @@ from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer, Paid
 from e3b_gym.saving import load_engine, save_engine
 from e3b_gym.unroll import Tree, tree_map
+
+_MARK = "train_encoder"  # an attribute that only our wrappers have
 
 
 class _Engined:
@@ -93,7 +97,7 @@ class E3BVectorReward(_Engined, VectorWrapper):
     ) -> None:
         if not isinstance(env, VectorEnv):
             raise ValueError(f"E3BVectorReward wraps a gymnasium.vector.VectorEnv; got {type(env).__name__}")
-        _refuse_second(env)
+        refuse_second_bonus(env)
         super().__init__(env)
         self._same_step = _autoreset_mode(env) == AutoresetMode.SAME_STEP
         self.config = config_of(bonus, **settings)
@@ -160,6 +164,7 @@ class E3BVectorReward(_Engined, VectorWrapper):
 class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds an exploration bonus to the rewards of a single Gymnasium environment. Arguments as in `E3BVectorReward`.
 
+    Around Gymnasium's Autoreset wrapper the step that only resets gets no bonus.
     Its `spec` says `nondeterministic`: the reward depends on what was seen before this episode too.
     """
 
@@ -168,11 +173,12 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     ) -> None:
         if not isinstance(env, gym.Env):
             raise ValueError(f"E3BReward wraps a gymnasium.Env; got {type(env).__name__}")
-        _refuse_second(env)
+        refuse_second_bonus(env)
         RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, **settings)
         gym.Wrapper.__init__(self, env)
         self.config = config_of(bonus, **settings)
         self.engine = build_explorer(self.config, bonus, *self._spaces, 1, record_steps)
+        self._autoresets = [layer for layer in _layers(env) if isinstance(layer, Autoreset)]
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
@@ -191,6 +197,7 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        restarts = any(layer.autoreset for layer in self._autoresets)  # this step will only reset
         obs, reward, terminated, truncated, info = self.env.step(action)
         done = bool(terminated or truncated)
         seen = done and info.get("final_observation_valid", True)
@@ -200,6 +207,7 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             np.array([reward]),
             np.array([done]),
             {0: obs} if seen else {},
+            restarted=np.array([True]) if restarts else None,
         )
         info = {**info, "intrinsic_reward": float(paid.intrinsic[0]), "extrinsic_reward": float(reward)}
         if done:
@@ -225,8 +233,18 @@ def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     return mode
 
 
-def _refuse_second(env: Any) -> None:
+def refuse_second_bonus(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
+    """Raises ValueError if `env`, or an environment inside a batch, has an exploration bonus already."""
+    layers: list[Any] = [*_layers(env)]
+    batch = layers[-1]
+    inner = batch.call("has_wrapper_attr", _MARK) if isinstance(batch, (SyncVectorEnv, AsyncVectorEnv)) else ()
+    if any(inner) or any(isinstance(layer, _Engined) for layer in layers):
+        raise ValueError("this environment has an exploration bonus already; to use two, add them: bonus=a + b")
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """The wrappers of an environment, outermost first, and the environment itself."""
+    yield env
     while isinstance(env, (gym.Wrapper, VectorWrapper)):
-        if isinstance(env, _Engined):
-            raise ValueError("this environment has an exploration bonus already; to use two, add them: bonus=a + b")
         env = env.env
+        yield env

@@ -14,9 +14,10 @@ from e3b_gym.building import RECORD_STEPS, build_explorer
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DamagedFileError
 from e3b_gym.explorer import Explorer
+from e3b_gym.space_identity import space_identity
 from e3b_gym.tensor_files import load_tensors, save_tensors
 
-_FORMAT = 1
+_FORMAT = 2
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -33,7 +34,8 @@ def save_engine(
         "format": _FORMAT,
         "config": replace(config, options=options).as_dict(),
         "objects": sorted(set(config.options) - set(options)),  # such as an encoder: given again on loading
-        "spaces": [str(observation_space), str(action_space)],
+        "spaces": [space_identity(observation_space), space_identity(action_space)],
+        "spaces_text": [str(observation_space), str(action_space)],  # for the error message
         "engine": engine.state_dict(),
     }
     save_tensors(path, state)
@@ -59,9 +61,9 @@ def load_engine(
         objects: options that were no plain values, such as an encoder, made as before.
     """
     state = _read(path)
-    spaces = [str(observation_space), str(action_space)]
-    if spaces != state["spaces"]:
-        raise ValueError(f"{path} was saved for the spaces {state['spaces']}, but this environment has {spaces}")
+    if [space_identity(observation_space), space_identity(action_space)] != state["spaces"]:
+        spaces = [str(observation_space), str(action_space)]
+        raise ValueError(f"{path} was saved for the spaces {state['spaces_text']}, but this environment has {spaces}")
     method = state["config"]["method"]
     if method is None and bonus is None:
         raise ValueError(f"{path} holds a bonus of your own making; make it again and pass it: load(..., bonus=...)")
@@ -87,7 +89,10 @@ def load_engine(
 
 
 def _read(path: str | Path) -> dict[str, Any]:
-    state = load_tensors(path)
+    try:
+        state = load_tensors(path)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{path} was not written by the save() of a reward wrapper ({error})") from error
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise DamagedFileError(f"{path} was not written by the save() of this version's reward wrappers")
     return state

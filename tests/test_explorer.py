@@ -278,3 +278,42 @@ def test_every_numeric_dtype_is_scored(dtype: Any) -> None:
     paid = engine.step(np.zeros(2, np.int64), obs, np.zeros(2), np.zeros(2, dtype=bool), {})
     assert (paid.bonus > 0).all()
     assert np.isfinite(engine.train()["inverse_loss"])
+
+
+def constant_state(encoder: nn.Module, envs: int = 4, steps: int = 20) -> list[float]:
+    """Bonus of each step in environments whose observation never changes."""
+    space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    bonus = make_bonus("e3b", space, gym.spaces.Discrete(2), envs, encoder=encoder, seed=0)
+    explorer = Explorer(bonus, reward.RewardMixer(normaliser="none"), envs, record_steps=steps)
+    still = np.full((envs, 3), 0.5, np.float32)
+    explorer.reset(still)
+    none = np.zeros(envs, bool)
+    return [
+        float(explorer.step(np.zeros(envs, np.int64), still, np.zeros(envs), none, {}).bonus[0]) for _ in range(steps)
+    ]
+
+
+def test_dropout_in_an_encoder_does_not_make_a_known_state_new() -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(3, 8), nn.ReLU())
+    plain, dropout = constant_state(layers), constant_state(nn.Sequential(layers, nn.Dropout(0.5)))
+    np.testing.assert_allclose(dropout, plain)
+
+
+def test_batch_normalisation_learns_in_training_and_not_while_scoring() -> None:
+    norm = nn.BatchNorm1d(8)
+    space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    encoder = nn.Sequential(nn.Linear(3, 8), norm)
+    bonus = make_bonus("e3b", space, gym.spaces.Discrete(2), 1, encoder=encoder, seed=0)
+    learned = next(part for part in bonus.modules() if isinstance(part, nn.BatchNorm1d))
+    explorer = Explorer(bonus, reward.RewardMixer(), 1, record_steps=8)
+    generator = np.random.default_rng(0)
+    explorer.reset(generator.normal(size=(1, 3)).astype(np.float32))
+    before = learned.running_mean.clone()
+    for _ in range(8):  # a single environment: batch statistics would be an error
+        obs = generator.normal(size=(1, 3)).astype(np.float32)
+        explorer.step(np.zeros(1, np.int64), obs, np.zeros(1), np.zeros(1, bool), {})
+    assert torch.equal(learned.running_mean, before)
+    explorer.train()
+    assert not torch.equal(learned.running_mean, before)
+    assert not learned.training

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
+from gymnasium.wrappers import Autoreset, RecordEpisodeStatistics, TimeLimit
 from gymnasium.wrappers.vector import DictInfoToList
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 from stable_baselines3 import A2C
@@ -24,7 +24,7 @@ from walks import PLACES, Walk, walks
 from e3b_gym.bonuses import make_bonus
 from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.gymnasium import E3BReward, E3BVectorReward
-from e3b_gym.sb3 import GymnasiumVecEnv
+from e3b_gym.sb3 import E3BRewardWrapper, GymnasiumVecEnv
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
@@ -279,6 +279,13 @@ def test_mistakes_are_named() -> None:
         E3BReward(TimeLimit(E3BReward(Walk(), "count"), 3))
     with pytest.raises(ValueError, match="has an exploration bonus already"):
         E3BVectorReward(RecordVectorStatistics(E3BVectorReward(batch(), "count")))
+    for kind in (SyncVectorEnv, AsyncVectorEnv):
+        worn = kind([lambda: E3BReward(Walk(), "count")] * 2)
+        with pytest.raises(ValueError, match="has an exploration bonus already"):
+            E3BVectorReward(worn)
+        worn.close()
+    with pytest.raises(ValueError, match="has an exploration bonus already"):
+        E3BRewardWrapper(GymnasiumVecEnv(E3BVectorReward(batch(AutoresetMode.SAME_STEP), "count")))
     with pytest.raises(ValueError, match=r"reset\(\) resets all of them"):
         E3BVectorReward(batch(), "count").reset(options={"reset_mask": np.array([True, False])})
     with pytest.raises(ValueError, match="built for the action space"):
@@ -291,3 +298,28 @@ def test_mistakes_are_named() -> None:
 
     with pytest.raises(UnsupportedSpaceError, match=r"word.*Text"):
         E3BReward(Spoken())
+
+
+def test_the_step_in_which_autoreset_only_resets_gets_no_bonus() -> None:
+    """Played with and without the Autoreset wrapper, the real steps get the same rewards."""
+    by_hand, automatic = (E3BReward(env, seed=0, normaliser="none") for env in (Walk(4), Autoreset(Walk(4))))
+    expected, got = [], []
+    for _ in range(3):
+        by_hand.reset()
+        expected += [by_hand.step(action)[1] for action in (2, 2, 0, 2)]
+    automatic.reset()
+    for _ in range(3):
+        got += [automatic.step(action)[1] for action in (2, 2, 0, 2)]
+        _, reward, terminated, truncated, info = automatic.step(0)  # only resets
+        assert (reward, terminated, truncated) == (0.0, False, False)
+        assert info["intrinsic_reward"] == 0.0
+    np.testing.assert_allclose(got, expected)
+
+
+def test_a_reset_by_hand_takes_the_place_of_autoresets() -> None:
+    env = E3BReward(TimeLimit(Autoreset(Walk(4)), 4), "count")
+    env.reset()
+    for _ in range(4):
+        env.step(2)
+    env.reset()
+    assert env.step(2)[4]["intrinsic_reward"] > 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -220,11 +221,22 @@ def make_bonus(
     num_envs = check("num_envs", num_envs, Count)
     overrides = check_options(name, overrides)
     spaces = Spaces(observation_space, action_space, encoder, check("dim", dim, Count))
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+    with torch.random.fork_rng(devices=[], enabled=seed is not None), _single_precision():
         if seed is not None:
             torch.manual_seed(seed)
         bonus = METHODS[name](spaces, **overrides)
     return bonus.built_for(observation_space, action_space, num_envs)
+
+
+@contextmanager
+def _single_precision() -> Iterator[None]:
+    """Makes networks in float32 whatever PyTorch's default is, as observations and memories are."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def method_types(name: str) -> dict[str, Any]:

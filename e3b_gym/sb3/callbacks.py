@@ -62,6 +62,8 @@ class EncoderUpdateCallback(BaseCallback):
         if reads_policy_features(wrapper.bonus):
             wrapper.bonus.bind_policy(PolicyEncoder(self.model, wrappers_outside(self.training_env, wrapper)))
         if reads_policy_logits(wrapper.bonus):
+            if isinstance(wrapper.policy_logits, LogitsTap):  # of an earlier call of learn()
+                wrapper.policy_logits.close()
             wrapper.policy_logits = LogitsTap(self.model)
 
     def _on_training_start(self) -> None:

@@ -11,7 +11,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
-from e3b_gym.sb3.wrapper import E3BRewardWrapper
+from e3b_gym.sb3.wrapper import E3BRewardWrapper, is_env_wrapped
 
 
 def wrappers_outside(venv: VecEnv, wrapper: E3BRewardWrapper) -> list[VecEnvWrapper]:
@@ -44,7 +44,7 @@ def warn_about_order(model: BaseAlgorithm, venv: VecEnv, wrapper: E3BRewardWrapp
     name = type(model).__name__
     monitored = any(isinstance(outer, VecMonitor) for outer in outside)
     if isinstance(model, ARS):
-        if not monitored and (_has(inside, VecMonitor) or any(wrapper.env_is_wrapped(Monitor))):
+        if not monitored and (_has(inside, VecMonitor) or is_env_wrapped(wrapper, Monitor)):
             _warn(
                 "ARS learns from the episode rewards of Monitor, which does not see the bonus: it would have no "
                 "effect. Right order: VecMonitor(E3BRewardWrapper(venv))"

@@ -76,10 +76,14 @@ class LogitsTap:
                 "A2C, TRPO, MaskablePPO or RecurrentPPO"
             )
         self._last: Tensor | None = None
-        layer.register_forward_hook(self._keep)
+        self._hook = layer.register_forward_hook(self._keep)
 
     def _keep(self, layer: nn.Module, inputs: Any, output: Tensor) -> None:
         self._last = output.detach()
+
+    def close(self) -> None:
+        """Takes the hook off the policy."""
+        self._hook.remove()
 
     def __call__(self) -> Tensor:
         if self._last is None:

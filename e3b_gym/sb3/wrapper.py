@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
@@ -25,9 +26,10 @@ from e3b_gym.bonuses import Bonus
 from e3b_gym.building import build_explorer, config_of
 from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer, Paid
-from e3b_gym.gymnasium import E3BReward
+from e3b_gym.gymnasium import E3BReward, refuse_second_bonus
 from e3b_gym.options import UNSET, Unset
 from e3b_gym.saving import load_engine, save_engine
+from e3b_gym.sb3.vec_env import GymnasiumVecEnv
 from e3b_gym.unroll import Tree
 
 # Steps (per environment) without any training after which a forgotten callback is reported: the length of PPO's default
@@ -116,7 +118,7 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     @norm.setter
     def norm(self, value: bool) -> None:
-        self.engine.mixer.norm = value
+        self.engine.mixer.norm = bool(value)
 
     @property
     def reset_infos(self) -> list[dict[str, Any]]:
@@ -125,6 +127,15 @@ class E3BRewardWrapper(VecEnvWrapper):
     @reset_infos.setter
     def reset_infos(self, value: list[dict[str, Any]]) -> None:
         """VecEnv's constructor sets this; the inner VecEnv's are the ones that count."""
+
+    def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
+        """SB3's search for an attribute that two wrappers have.
+
+        This wrapper follows VecNormalize's names (`training`, `save`, ...), so a VecNormalize outside is meant by them.
+        """
+        if already_found:
+            return self.venv.getattr_depth_check(name, already_found)
+        return super().getattr_depth_check(name, already_found)
 
     def reset(self) -> VecEnvObs:
         obs = self.venv.reset()
@@ -251,8 +262,18 @@ def _check_venv(venv: VecEnv) -> None:
             f"E3BRewardWrapper wraps a Stable-Baselines3 VecEnv; got {type(venv).__name__}. Make one with "
             "make_vec_env, or use e3b_gym.gymnasium for Gymnasium environments"
         )
-    if find_wrapper(venv) is not None or any(venv.env_is_wrapped(E3BReward)):
+    if find_wrapper(venv) is not None or is_env_wrapped(venv, E3BReward):
         raise ValueError("this VecEnv has an exploration bonus already; to use two, add them in one: bonus=a + b")
+    if isinstance(adapter := venv.unwrapped, GymnasiumVecEnv):
+        refuse_second_bonus(adapter.venv)
+
+
+def is_env_wrapped(venv: VecEnv, kind: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
+    """Whether an environment in `venv` has the wrapper; False where `venv` cannot tell."""
+    try:
+        return any(venv.env_is_wrapped(kind))
+    except NotImplementedError:  # a VecEnv without environments of Gymnasium inside
+        return False
 
 
 def _annotated(infos: list[dict[str, Any]], paid: Paid) -> list[dict[str, Any]]:

@@ -14,14 +14,13 @@ from sb3_contrib import ARS, QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack
 from stable_baselines3.her import HerReplayBuffer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import nn
-from walks import Walk, walks
+from walks import walks
 
 from e3b_gym.bonuses import PolicyDivergence
-from e3b_gym.sb3 import E3BCheckpointCallback, E3BRewardWrapper, EncoderUpdateCallback, resume
+from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback
 from e3b_gym.sb3 import wrapper as sb3_wrapper
 
 LOGGED = {
@@ -252,6 +251,26 @@ def test_agac_trains_its_adversary_and_is_refused_without_probabilities() -> Non
         paid(bonus="agac", actions="box")
 
 
+def test_agac_leaves_one_hook_on_the_policy_however_often_it_learns() -> None:
+    model = A2C("MlpPolicy", paid(bonus="agac"), n_steps=4, **CPU, **tiny())
+    for _ in range(3):
+        model.learn(8, callback=EncoderUpdateCallback())
+    assert len(model.policy.action_net._forward_hooks) == 1
+
+
+def test_a_later_callback_changes_only_the_settings_that_it_names(tmp_path: Path) -> None:
+    wrapper = paid()
+    model = A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny())
+    model.learn(8, callback=EncoderUpdateCallback(learning_rate=1e-4, epochs=3, batch_size=np.int64(64)))
+    wrapper.save(tmp_path / "wrapper.pt")
+    loaded = E3BRewardWrapper.load(tmp_path / "wrapper.pt", DummyVecEnv(walks(2)))
+    trainer = loaded.engine.trainer
+    assert trainer.config == wrapper.engine.trainer.config
+    A2C("MlpPolicy", loaded, n_steps=4, **CPU, **tiny()).learn(8, callback=EncoderUpdateCallback(epochs=2))
+    assert (trainer.config.learning_rate, trainer.config.epochs, trainer.config.batch_size) == (1e-4, 2, 64)
+    assert trainer.optimizer.param_groups[0]["lr"] == 1e-4
+
+
 class Reach(gym.Env[Any, Any]):
     """A goal-conditioned Walk, for HER."""
 
@@ -283,105 +302,3 @@ def test_hindsight_replay_is_reported_since_relabelled_rewards_lack_the_bonus() 
     with pytest.warns(UserWarning, match=r"compute_reward\(\)") as caught:
         model.learn(30, callback=EncoderUpdateCallback())
     assert len(caught) == 1
-
-
-def same_length(count: int = 2) -> VecEnv:
-    """Episodes of 4 steps: rollouts of 8 end where episodes end, so nothing is lost between two processes."""
-    return DummyVecEnv([lambda: Walk(4)] * count)
-
-
-def run_to(model: Any, steps: int, callback: Any) -> None:
-    torch.manual_seed(7)
-    np.random.seed(7)  # noqa: NPY002 (SB3 draws minibatches from the global generator)
-    model.learn(steps, callback=callback, reset_num_timesteps=False)
-
-
-def test_a_resumed_run_continues_exactly(tmp_path: Path) -> None:
-    """Where the environments are at an episode's start and the generators are seeded, resuming changes no bit."""
-    original = E3BRewardWrapper(same_length(), seed=0)
-    model = PPO("MlpPolicy", original, n_steps=8, batch_size=16, n_epochs=2, **CPU, **tiny())
-    model.learn(48, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(8, tmp_path)])
-    assert sorted(path.name for path in tmp_path.glob("*.zip")) == [f"e3b_{n}_steps.zip" for n in (16, 32, 48)]
-    resumed, wrapper = resume(tmp_path, PPO, same_length(), device="cpu")
-    assert resumed.num_timesteps == 48
-    for each in (model, resumed):
-        run_to(each, 64, EncoderUpdateCallback())
-    assert resumed.num_timesteps == model.num_timesteps == 112
-    np.testing.assert_array_equal(resumed.rollout_buffer.rewards, model.rollout_buffer.rewards)
-    assert_equal(wrapper.engine.state_dict(), original.engine.state_dict())
-    assert_equal(resumed.policy.state_dict(), model.policy.state_dict())
-
-
-@pytest.mark.parametrize("side", ["outside", "inside"])
-def test_a_checkpoint_brings_vec_normalize_back_to_its_side(side: str, tmp_path: Path) -> None:
-    inner = VecNormalize(same_length()) if side == "inside" else same_length()
-    original = E3BRewardWrapper(inner, seed=0)
-    venv = VecNormalize(original) if side == "outside" else original
-    model = PPO("MlpPolicy", venv, n_steps=8, batch_size=16, n_epochs=2, **CPU, **tiny())
-    model.learn(48, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(24, tmp_path)])
-    resumed, wrapper = resume(tmp_path, PPO, same_length(), device="cpu")
-    assert isinstance(resumed.get_env(), VecNormalize if side == "outside" else E3BRewardWrapper)
-    assert isinstance(wrapper.venv, VecNormalize) == (side == "inside")
-    assert_equal(wrapper.engine.state_dict(), original.engine.state_dict())
-    for name in ("obs_rms", "ret_rms"):
-        ours, theirs = (getattr(each.get_vec_normalize_env(), name) for each in (resumed, model))
-        assert_equal([ours.mean, ours.var, ours.count], [theirs.mean, theirs.var, theirs.count])
-    resumed.learn(16, callback=EncoderUpdateCallback(), reset_num_timesteps=False)
-    assert resumed.num_timesteps == 64
-
-
-def assert_equal(one: Any, two: Any) -> None:
-    """Nested states, tensor by tensor."""
-    if isinstance(one, dict):
-        assert one.keys() == two.keys()
-        for key in one:
-            assert_equal(one[key], two[key])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(two)
-        for a, b in zip(one, two, strict=True):
-            assert_equal(a, b)
-    elif isinstance(one, torch.Tensor):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
-    else:
-        np.testing.assert_equal(one, two)
-
-
-def test_off_policy_checkpoints_bring_the_replay_buffer(tmp_path: Path) -> None:
-    model = DQN("MlpPolicy", paid(), **WARM, **tiny())
-    checkpoint = E3BCheckpointCallback(15, tmp_path, "dqn", save_replay_buffer=True)
-    model.learn(60, callback=[EncoderUpdateCallback(every=8), checkpoint])
-    resumed, wrapper = resume(tmp_path, DQN, DummyVecEnv(walks(2)), "dqn", device="cpu")
-    assert (resumed.num_timesteps, resumed.replay_buffer.pos) == (64, 32)  # DQN takes its steps in fours
-    np.testing.assert_array_equal(resumed.replay_buffer.rewards[:32], model.replay_buffer.rewards[:32])
-    moved = int(wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"])
-    resumed.learn(40, callback=EncoderUpdateCallback(every=8), reset_num_timesteps=False)
-    assert resumed.num_timesteps == 104
-    assert wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"] > moved
-
-
-def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
-    (tmp_path / "e3b_notes.txt").write_text("mine")
-    callback = E3BCheckpointCallback(5, tmp_path, keep=2, verbose=1)
-    A2C("MlpPolicy", paid(1), n_steps=5, **CPU).learn(25, callback=[EncoderUpdateCallback(), callback])
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"e3b_notes.txt", *(f"e3b_{n}_steps{end}" for n in (20, 25) for end in (".zip", "_e3b.pt"))}
-
-
-def test_a_checkpoint_with_an_own_encoder_resumes_with_it(tmp_path: Path) -> None:
-    wrapper = E3BRewardWrapper(same_length(), encoder=nn.Linear(3, 6))
-    callbacks = [EncoderUpdateCallback(), E3BCheckpointCallback(8, tmp_path)]
-    A2C("MlpPolicy", wrapper, n_steps=8, **CPU).learn(16, callback=callbacks)
-    objects = {"encoder": nn.Linear(3, 6)}
-    _, resumed = resume(tmp_path, A2C, same_length(), wrapper_objects=objects, device="cpu")
-    assert_equal(resumed.engine.state_dict(), wrapper.engine.state_dict())
-
-
-def test_checkpoint_mistakes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="save_freq must be at least 1"):
-        E3BCheckpointCallback(0, tmp_path)
-    with pytest.raises(ValueError, match="keep must be at least 1"):
-        E3BCheckpointCallback(1, tmp_path, keep=0)
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint e3b_<steps>_steps\.zip"):
-        resume(tmp_path, PPO, same_length())
-    with pytest.raises(ValueError, match="use SB3's CheckpointCallback"):
-        A2C("MlpPolicy", same_length(), **CPU).learn(5, callback=E3BCheckpointCallback(5, tmp_path))

@@ -499,3 +499,76 @@ def test_no_warnings_in_ordinary_use() -> None:
         venv = make_vec_env("CartPole-v1", n_envs=2)
         A2C("MlpPolicy", E3BRewardWrapper(venv), n_steps=8).learn(64, callback=EncoderUpdateCallback())
     assert caught == []
+
+
+def test_a_numpy_seed_is_saved_and_loaded(tmp_path: Path) -> None:
+    wrapper = E3BRewardWrapper(DummyVecEnv(walks(2)), seed=np.int64(3), norm=np.bool_(True))
+    wrapper.save(tmp_path / "wrapper.pt")
+    loaded = E3BRewardWrapper.load(tmp_path / "wrapper.pt", DummyVecEnv(walks(2)))
+    for name, weight in wrapper.bonus.state_dict().items():
+        assert torch.equal(weight, loaded.bonus.state_dict()[name])
+
+
+def test_numpys_print_options_do_not_change_what_a_space_is(tmp_path: Path) -> None:
+    bounds = np.array([1 / 3, np.inf, 0.41887903], np.float32)
+
+    class Bounded(Walk):
+        def __init__(self, high: Any = bounds) -> None:
+            super().__init__()
+            self.observation_space = gym.spaces.Box(-bounds, high)
+
+    E3BRewardWrapper(DummyVecEnv([Bounded])).save(tmp_path / "wrapper.pt")
+    with np.printoptions(precision=1, suppress=True):
+        E3BRewardWrapper.load(tmp_path / "wrapper.pt", DummyVecEnv([Bounded]))
+        narrower = bounds - np.array([0.001, 0, 0], np.float32)
+        with pytest.raises(ValueError, match="was saved for the spaces"):
+            E3BRewardWrapper.load(tmp_path / "wrapper.pt", DummyVecEnv([lambda: Bounded(narrower)]))
+
+
+def test_attributes_of_vec_normalize_are_found_from_outside() -> None:
+    normalizer = VecNormalize(E3BRewardWrapper(DummyVecEnv(walks(2)), "count"))
+    outer = VecFrameStack(normalizer, 2)
+    outer.reset()
+    outer.step(np.array([0, 0]))
+    assert outer.training is True
+    assert outer.save == normalizer.save
+    np.testing.assert_array_equal(outer.get_original_reward(), normalizer.get_original_reward())
+    assert VecFrameStack(E3BRewardWrapper(DummyVecEnv(walks(2)), "count"), 2).training is True
+
+
+def test_a_venv_that_cannot_say_how_its_environments_are_wrapped_is_fine() -> None:
+    class Opaque(DummyVecEnv):
+        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+            raise NotImplementedError
+
+    wrapper = E3BRewardWrapper(Opaque(walks(2)), seed=0)
+    A2C("MlpPolicy", wrapper, n_steps=4, device="cpu").learn(8, callback=EncoderUpdateCallback())
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - NEEDS_PARTS))
+def test_every_method_works_under_another_default_dtype(method: str) -> None:
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        wrapper = E3BRewardWrapper(DummyVecEnv(walks(2, observations="dict")), method, seed=0, dim=8)
+        if "agac" in method:
+            wrapper.policy_logits = lambda: torch.zeros(2, 3, dtype=torch.float32)
+        if method == "e3b-policy":
+            wrapper.bonus.bind_policy(Reader())
+        wrapper.reset()
+        for step in range(12):
+            _, rewards, _, _ = wrapper.step(np.array([step % 3, 2]))
+            assert rewards.dtype == np.float32
+            assert np.isfinite(rewards).all()
+        wrapper.train_encoder()
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Reader:
+    """A policy, as far as the policy encoder reads it."""
+
+    dim = 3
+
+    def encode(self, obs: Any) -> torch.Tensor:
+        return torch.as_tensor(obs["features"], dtype=torch.float32)
