@@ -37,3 +37,8 @@ class DivergedError(RuntimeError):
     Weights and optimisers are as they were before the update that failed; the bonus's memory holds only finite
     numbers, but may have seen the unroll.
     """
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line; its name if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

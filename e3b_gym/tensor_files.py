@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from e3b_gym.errors import DamagedFileError
+from e3b_gym.errors import DamagedFileError, first_line
 from e3b_gym.files import atomic_write
 
 _DICTS, _SEQUENCES = (dict, OrderedDict), (list, tuple)
@@ -25,8 +27,10 @@ def save_tensors(path: str | Path, content: dict[str, Any]) -> None:
     """
     for name, value in content.items():
         _require_plain(value, name)
-    with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        torch.save(content, file)
+    serialised = io.BytesIO()  # first: torch.save hides the error of a full disk behind its own
+    torch.save(content, serialised)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(serialised.getbuffer())
 
 
 def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
@@ -34,18 +38,27 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
 
     Args:
         path: the file.
-        mapped: read tensors from the disk when they are first used; the file must not change until then.
+        mapped: read tensors from the disk when they are first used, without a look at checksums; the file must not
+            change until then.
 
     Raises:
         DamagedFileError: the file is damaged, or was written by something else.
     """
     try:
+        if not mapped:
+            _verify(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except FileNotFoundError:
         raise
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFileError(f"{path} is damaged, or no file of tensors ({reason})") from error
+        raise DamagedFileError(f"{path} is damaged, or no file of tensors ({first_line(error)})") from error
+
+
+def _verify(path: str | Path) -> None:
+    """Raises where the content is not what its checksums say; torch.load accepts flipped bits."""
+    with zipfile.ZipFile(path) as archive:
+        if (damaged := archive.testzip()) is not None:
+            raise DamagedFileError(f"the checksum of its part {damaged} is wrong")
 
 
 def _require_plain(value: Any, name: str) -> None:

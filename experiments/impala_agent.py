@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.impala.checkpoint import Checkpoint, CheckpointStore
+from agents.checkpoint import Checkpoint, CheckpointStore, loading
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
 from agents.impala.policy import Policy
@@ -30,24 +30,26 @@ class ImpalaTrainee:
     Args:
         config: the run.
         run: its options.
-        resume: the folder of checkpoints to go on from; None for a new run.
+        resume: the folder of checkpoints to resume from; None for a new run.
     """
 
     def __init__(self, config: Config, run: RunOptions, resume: Path | None = None) -> None:
         self._keep = run.keep
         self._store: CheckpointStore | None = None
         self.extra: dict[str, Any] = {}
-        state = None
         if resume is not None:
-            self._store = CheckpointStore(resume, run.keep)
-            if self._store.paths():
-                state = self._store.load_latest().state
-                self.extra = state["extra"]
-        self.training = Training(config, state)
+            self.save_into(resume)
+        if self._store is not None and self._store.paths():
+            checkpoint = self._store.load_latest()
+            with loading(checkpoint):
+                self.extra = dict(checkpoint.state["extra"])
+                self.training = Training(config, checkpoint.state)
+        else:
+            self.training = Training(config)
 
     def save_into(self, folder: Path) -> None:
         """Checkpoints go there."""
-        self._store = CheckpointStore(folder, self._keep)
+        self._store = CheckpointStore(folder, "IMPALA", self._keep)
 
     @property
     def frames(self) -> int:
@@ -67,17 +69,11 @@ class ImpalaTrainee:
     def save(self, score: float | None, extra: dict[str, Any]) -> None:
         """A checkpoint, with `extra` plain data in it."""
         if self._store is None:
-            raise ValueError("nobody said where checkpoints go; call save_into first")
+            raise ValueError("there is no folder for checkpoints; call save_into first")
         self._store.save({**self.training.state_dict(), "extra": extra}, self.frames, score)
 
     def close(self) -> None:
         self.training.close()
-
-
-def load_checkpoint(folder: Path, which: str) -> Checkpoint:
-    """The latest or the best checkpoint of a run."""
-    store = CheckpointStore(folder)
-    return store.load_best() if which == "best" else store.load_latest()
 
 
 class ImpalaPlayer:
@@ -100,9 +96,10 @@ class ImpalaPlayer:
         seed: int,
     ) -> None:
         self.frames, self._greedy = checkpoint.frames, greedy
-        self._config, self._spaces, self._learned = config, spaces, checkpoint.state["learner"]
+        self._config, self._spaces, self._checkpoint = config, spaces, checkpoint
         self._policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
-        self._policy.load_state_dict(self._learned["policy"])
+        with loading(checkpoint):
+            self._policy.load_state_dict(checkpoint.state["learner"]["policy"])
         self._policy.remember_rows()
         self._generator = torch.Generator().manual_seed(seed)
         self._state: tuple[Tensor, Tensor] | None = None
@@ -125,7 +122,9 @@ class ImpalaPlayer:
         bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **config.bonus)
         engine = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, 1)
         engine.bonus.bind_policy(self._policy)
-        engine.bonus.load_state_dict(self._learned["bonus"])
-        engine.mixer.load_state_dict(self._learned["mixer"])
+        with loading(self._checkpoint):
+            learned = self._checkpoint.state["learner"]
+            engine.bonus.load_state_dict(learned["bonus"])
+            engine.mixer.load_state_dict(learned["mixer"])
         engine.training = False
         return engine

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.checkpoint import Checkpoint, CheckpointStore
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
 from e3b_gym.explorer import Explorer
@@ -75,13 +76,19 @@ def load_player(
     if folder is None:
         raise ValueError(f"{settings.config.method} plays from a checkpoint, so it needs the folder of a run")
     if isinstance(settings.config, Config):
-        from experiments.impala_agent import ImpalaPlayer, load_checkpoint
+        from experiments.impala_agent import ImpalaPlayer
 
-        checkpoint = load_checkpoint(folder.checkpoints, which)
-        return ImpalaPlayer(settings.config, checkpoint, spaces, greedy, seed)
-    from experiments.sb3_agents import SB3Player
+        return ImpalaPlayer(settings.config, load_checkpoint(folder, "IMPALA", which), spaces, greedy, seed)
+    from experiments.sb3_agents import ALGORITHMS, SB3Player
 
-    return SB3Player(settings.agent, settings.config, folder.checkpoints, which, spaces, greedy, seed)
+    checkpoint = load_checkpoint(folder, ALGORITHMS[settings.agent].__name__, which)
+    return SB3Player(settings.agent, settings.config, checkpoint, spaces, greedy, seed)
+
+
+def load_checkpoint(folder: RunFolder, agent: str, which: str) -> Checkpoint:
+    """The latest or the best checkpoint of a run."""
+    store = CheckpointStore(folder.checkpoints, agent)
+    return store.load_best() if which == "best" else store.load_latest()
 
 
 def training_seeds(config: AnyConfig) -> NDArray[np.int64]:

@@ -1,14 +1,11 @@
 """AGENT=ppo and AGENT=recurrent_ppo: Stable-Baselines3's PPO and our RecurrentPPO with the networks of IMPALA.
 
-Checkpoints are SB3's zip files with the wrapper's file beside each (`E3BCheckpointCallback`):
-`latest_<frames>_steps.zip`, `best_<frames>_steps.zip`. Loading a zip file of SB3 can run code, so load runs of people
-you trust.
+A checkpoint holds weights, optimisers and the bonus's state as tensors and plain values (`agents.checkpoint`); the
+model around them is built from the run's config.yaml, so that reading a run executes none of its content.
 """
 
 from __future__ import annotations
 
-import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import Tensor, nn
 
+from agents.checkpoint import Checkpoint, loading
 from agents.impala.config import Config
 from agents.impala.networks import Networks, networks_for
+from e3b_gym.building import Recipe
 from e3b_gym.explorer import Explorer
-from e3b_gym.saving import load_engine
 from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
 from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features
 from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
@@ -30,7 +29,6 @@ from e3b_gym.unroll import Tree, tree_map
 from experiments.ppo_config import PPOConfig
 
 ALGORITHMS: dict[str, type[PPO] | type[RecurrentPPO]] = {"ppo": PPO, "recurrent_ppo": RecurrentPPO}
-LATEST, BEST = "latest", "best"
 
 
 class NetworkExtractor(BaseFeaturesExtractor):
@@ -58,11 +56,6 @@ def has_own_network(config: PPOConfig) -> bool:
     return config.env.startswith(("MiniHack-", "Vizdoom", "Habitat-"))
 
 
-def wrapper_objects(config: PPOConfig) -> dict[str, Any]:
-    """The options of E3BRewardWrapper that a file cannot hold."""
-    return {"encoder": sb3_networks(config).phi} if has_own_network(config) else {}
-
-
 def make_envs(config: PPOConfig, starts: int) -> Any:
     """The run's environments; after `starts` earlier parts of the run they are new worlds."""
     options = {**sb3_networks(config).env_options, **config.env_options}
@@ -70,11 +63,16 @@ def make_envs(config: PPOConfig, starts: int) -> Any:
     return make_vec_env(config.env, config.n_envs, seed=seed, **options)
 
 
+def bonus_options(config: PPOConfig) -> dict[str, Any]:
+    """The options of the run's bonus, with its encoder."""
+    if has_own_network(config):
+        return {**config.bonus, "encoder": sb3_networks(config).phi}
+    return {**config.bonus, "dim": config.dim}
+
+
 def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
     """The environments with the run's bonus around them."""
-    options = {**config.bonus, **wrapper_objects(config)}
-    if not has_own_network(config):
-        options["dim"] = config.dim
+    options = bonus_options(config)
     return E3BRewardWrapper(venv, config.method, preset=config.bonus_preset, seed=config.seed, **options)
 
 
@@ -113,9 +111,11 @@ def make_model(agent: str, config: PPOConfig, venv: Any) -> PPO | RecurrentPPO:
     )
 
 
-def checkpoints(folder: Path, prefix: str) -> list[Path]:
-    """The zip files of the checkpoints, oldest first."""
-    return sorted(folder.glob(f"{prefix}_*_steps.zip"), key=lambda path: int(path.stem.split("_")[-2]))
+class _Shell(gym.Env[Any, Any]):
+    """Spaces without an environment, to build a model that only predicts."""
+
+    def __init__(self, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> None:
+        self.observation_space, self.action_space = spaces
 
 
 class SB3Player:
@@ -125,21 +125,19 @@ class SB3Player:
         self,
         agent: str,
         config: PPOConfig,
-        folder: Path,
-        which: str,
+        checkpoint: Checkpoint,
         spaces: tuple[gym.Space[Any], gym.Space[Any]],
         greedy: bool,
         seed: int,
     ) -> None:
-        saved = checkpoints(folder, which) or checkpoints(folder, LATEST)  # without a score yet, the latest is the best
-        if not saved:
-            raise FileNotFoundError(f"{folder} holds no checkpoint; one is written now and then, and at the end")
-        self._path, self._config, self._spaces, self._greedy = saved[-1], config, spaces, greedy
-        self._model = ALGORITHMS[agent].load(self._path, device="cpu")
+        self._checkpoint, self._config, self._spaces, self._greedy = checkpoint, config, spaces, greedy
+        self._model = make_model(agent, config, DummyVecEnv([lambda: _Shell(spaces)]))
+        with loading(checkpoint):
+            self._model.set_parameters(checkpoint.state["model"], device="cpu")
         self._model.set_random_seed(seed)
         self._tap = LogitsTap(self._model)
         self._state: Any = None
-        self.frames = self._model.num_timesteps
+        self.frames = checkpoint.frames
 
     @property
     def logits(self) -> Tensor:
@@ -150,12 +148,18 @@ class SB3Player:
         return actions
 
     def bonus_engine(self) -> Explorer:
-        objects = wrapper_objects(self._config)
-        file = self._path.with_name(f"{self._path.stem}_e3b.pt")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a lifelong memory starts empty: there is one environment now
-            engine = load_engine(file, *self._spaces, 1, None, objects)[1]
-        if reads_policy_features(engine.bonus):
-            engine.bonus.bind_policy(PolicyEncoder(self._model, []))
+        config = self._config
+        recipe = Recipe.of(config.method, config.bonus_preset, config.seed, **bonus_options(config))
+        engine = recipe.build(None, *self._spaces, 1)
+        bind_policy(engine, self._model)
+        with loading(self._checkpoint):
+            engine.load_state_dict(self._checkpoint.state["bonus"])
         engine.training = False
         return engine
+
+
+def bind_policy(engine: Explorer, model: PPO | RecurrentPPO) -> None:
+    """Connects a bonus that reads the policy's features to the policy; before its state is loaded."""
+    if reads_policy_features(engine.bonus):
+        transposed = [model.env] if isinstance(model.env, VecTransposeImage) else []
+        engine.bonus.bind_policy(PolicyEncoder(model, [*transposed]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,25 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
+from agents.checkpoint import Checkpoint, CheckpointStore, loading
 from agents.impala.rollout import Episodes
 from agents.impala.training import Update
 from e3b_gym.errors import DivergedError, NonFiniteError
-from e3b_gym.sb3 import E3BCheckpointCallback, EncoderUpdateCallback, resume
-from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
+from e3b_gym.sb3 import EncoderUpdateCallback
 from experiments.ppo_config import PPOConfig
-from experiments.sb3_agents import (
-    ALGORITHMS,
-    BEST,
-    LATEST,
-    add_bonus,
-    checkpoints,
-    make_envs,
-    make_model,
-    wrapper_objects,
-)
+from experiments.sb3_agents import ALGORITHMS, add_bonus, bind_policy, make_envs, make_model
 from experiments.settings import RunOptions
 
 
@@ -41,47 +29,50 @@ class SB3Trainee:
         agent: a key of ALGORITHMS.
         config: the run.
         run: its options.
-        resume_from: the folder of checkpoints to go on from; None for a new run.
+        resume_from: the folder of checkpoints to resume from; None for a new run.
     """
 
     def __init__(self, agent: str, config: PPOConfig, run: RunOptions, resume_from: Path | None = None) -> None:
         torch.set_num_threads(config.threads)
-        self._config, self._keep = config, run.keep
+        self._agent, self._config, self._keep = agent, config, run.keep
+        self._store: CheckpointStore | None = None
         self.extra: dict[str, Any] = {}
-        self._best: float | None = None
-        self._starts = 0
         self.seconds: dict[str, float] = {}
-        saved = checkpoints(resume_from, LATEST) if resume_from is not None else []
-        self.model = self._loaded(agent, saved[-1]) if saved else self._new(agent)
+        checkpoint = None
         if resume_from is not None:
             self.save_into(resume_from)
-
-    def _new(self, agent: str) -> PPO | RecurrentPPO:
-        venv = make_envs(self._config, 0)
+            checkpoint = None if self._store is None or not self._store.paths() else self._store.load_latest()
+        self._starts = 0
+        if checkpoint is not None:
+            with loading(checkpoint):
+                self._starts = int(checkpoint.state["starts"])
+        venv = make_envs(config, self._starts)
         try:
-            return make_model(agent, self._config, add_bonus(self._config, venv))
-        except AssertionError as error:  # SB3's way to refuse a space
+            self._bonus = add_bonus(config, venv)
+            self.model = make_model(agent, config, self._bonus)
+            if checkpoint is not None:
+                self._load(checkpoint)
+        except (AssertionError, NotImplementedError) as error:  # SB3's ways to refuse a space
             venv.close()
-            raise ValueError(f"{agent} cannot learn in {self._config.env}: {error}") from error
+            raise ValueError(f"{agent} cannot learn in {config.env}: {error}; choose another AGENT=") from error
         except BaseException:
             venv.close()
             raise
 
-    def _loaded(self, agent: str, path: Path) -> PPO | RecurrentPPO:
-        saved = json.loads(extra_file(path).read_text())
-        self._best, self._starts, self.extra = saved["best"], saved["starts"], saved["extra"]
-        venv, objects = make_envs(self._config, self._starts), wrapper_objects(self._config)
-        model, _ = resume(path.parent, ALGORITHMS[agent], venv, LATEST, wrapper_objects=objects, device="cpu")
-        model.set_random_seed(self._config.seed + self._starts)  # another part of the run, other draws
-        return model
+    def _load(self, checkpoint: Checkpoint) -> None:
+        with loading(checkpoint):
+            state = checkpoint.state
+            self.model.set_parameters(state["model"], device="cpu")
+            bind_policy(self._bonus.engine, self.model)
+            self._bonus.engine.load_state_dict(state["bonus"])
+            self.model.num_timesteps, self.model._n_updates = checkpoint.frames, int(state["updates"])
+            self.extra = dict(state["extra"])
+        # Another part of the run, other random numbers.
+        self.model.set_random_seed(self._config.seed + self._starts)
 
     def save_into(self, folder: Path) -> None:
         """Checkpoints go there."""
-        self._folder = folder
-        self._savers = {}
-        for prefix, keep in ((LATEST, self._keep), (BEST, 1)):
-            self._savers[prefix] = E3BCheckpointCallback(sys.maxsize, folder, prefix, keep=keep)
-            self._savers[prefix].init_callback(self.model)
+        self._store = CheckpointStore(folder, ALGORITHMS[self._agent].__name__, self._keep)
 
     @property
     def frames(self) -> int:
@@ -113,16 +104,17 @@ class SB3Trainee:
             raise
 
     def save(self, score: float | None, extra: dict[str, Any]) -> None:
-        """A checkpoint, with `extra` plain data in it; the best one too, if this is it."""
-        better = score is not None and (self._best is None or score > self._best)
-        self._best = score if better else self._best
-        saved = {"best": self._best, "score": score, "starts": self._starts + 1, "extra": extra}
-        for prefix in (LATEST, BEST) if better else (LATEST,):
-            saver = self._savers[prefix]
-            saver.num_timesteps = self.frames
-            # Before the model's zip, with which a checkpoint counts.
-            extra_file(self._folder / f"{prefix}_{self.frames}_steps.zip").write_text(json.dumps(saved))
-            saver.save()
+        """A checkpoint, with `extra` plain data in it."""
+        if self._store is None:
+            raise ValueError("there is no folder for checkpoints; call save_into first")
+        state = {
+            "model": self.model.get_parameters(),
+            "bonus": self._bonus.engine.state_dict(),
+            "updates": self.model._n_updates,
+            "starts": self._starts + 1,
+            "extra": extra,
+        }
+        self._store.save(state, self.frames, score)
 
     def close(self) -> None:
         if self.model.env is not None:
@@ -191,8 +183,3 @@ class _Watcher(BaseCallback):
         now = time.perf_counter()
         self._seconds[stage] = self._seconds.get(stage, 0.0) + now - self._clock
         self._clock = now
-
-
-def extra_file(path: Path) -> Path:
-    """What we keep beside a checkpoint's zip file."""
-    return path.with_name(f"{path.stem}_extra.json")

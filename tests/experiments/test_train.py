@@ -16,7 +16,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import FRAMES, TINY, rows, tiny
 
-from agents.impala.checkpoint import CheckpointStore
+from agents.checkpoint import CheckpointStore
 from e3b_gym.bonuses import METHODS
 from experiments.progress import EpisodeWindow, Progress, duration, fitted, progress_line, short
 from experiments.train import main

@@ -9,7 +9,7 @@ import torch
 from imageio_ffmpeg import get_ffmpeg_exe
 from tiny_runs import FRAMES, TINY, tiny
 
-from agents.impala.checkpoint import CheckpointStore
+from agents.checkpoint import CheckpointStore
 from experiments.players import load_player
 from experiments.runs import RunFolder
 from experiments.train import main as train

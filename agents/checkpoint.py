@@ -1,11 +1,12 @@
-"""Checkpoints: files that are there completely or not at all, the last few and the best.
+"""Checkpoints of every agent: files that are there completely or not at all, the last few and the best.
 
-    store = CheckpointStore(folder)
+    store = CheckpointStore(folder, "IMPALA")
     store.save(training.state_dict(), frames, score)
-    checkpoint = CheckpointStore(folder).load_latest()
+    checkpoint = CheckpointStore(folder, "IMPALA").load_latest()
 
-A file is written under another name, forced to the disk and then renamed, so a kill at any moment leaves the one
-before. It holds tensors and plain data only, and reading it runs no code. The folder:
+A file is written under another name, forced to the disk and then renamed, so a kill at any moment leaves the previous
+one. It holds tensors and plain data only, and reading it runs no code. Its checksums are verified when it is read:
+torch.load by itself accepts flipped bits. The folder:
 
     checkpoint-000007-81920.pt     the seventh, after 81,920 frames
     best.pt                        a second name of the one with the best score
@@ -19,16 +20,17 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e3b_gym.errors import DamagedFileError
+from e3b_gym.errors import DamagedFileError, first_line
 from e3b_gym.files import UNFINISHED, atomic_write
 from e3b_gym.tensor_files import load_tensors, save_tensors
 
-KIND = "e3b_gym IMPALA checkpoint"
+KIND = "e3b_gym {agent} checkpoint"
 FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.pt")
 _BEST = "best.pt"
@@ -64,13 +66,15 @@ class CheckpointStore:
 
     Args:
         folder: where they are; made by the first save.
+        agent: the kind of agent that is saved, such as "IMPALA"; files of another kind are refused.
         keep: how many of the last ones stay, besides the best.
     """
 
-    def __init__(self, folder: str | Path, keep: int = 3) -> None:
+    def __init__(self, folder: str | Path, agent: str = "IMPALA", keep: int = 3) -> None:
         if keep < 1:
-            raise ValueError(f"keep must be at least 1, or there is nothing to go on from; got {keep}")
+            raise ValueError(f"keep must be at least 1, or there is nothing to resume from; got {keep}")
         self.folder = Path(folder)
+        self.agent = agent
         self.keep = keep
         self._best_score: float | None = None
 
@@ -94,8 +98,8 @@ class CheckpointStore:
         before = self.paths()
         number = 1 + (_number(before[-1]) if before else 0)
         path = self.folder / f"checkpoint-{number:06d}-{frames}.pt"
-        content = {"kind": KIND, "format": FORMAT, "frames": int(frames), "score": score, "state": state}
-        save_tensors(path, content)
+        kind = KIND.format(agent=self.agent)
+        save_tensors(path, {"kind": kind, "format": FORMAT, "frames": int(frames), "score": score, "state": state})
         if score is not None and score >= self._score_to_beat():
             _second_name(path, self.folder / _BEST)
             self._best_score = score
@@ -108,17 +112,26 @@ class CheckpointStore:
         return self._first_good(self.paths()[::-1])
 
     def load_best(self) -> Checkpoint:
-        """The checkpoint with the best score; the last one where none has a score."""
+        """The checkpoint with the best score.
+
+        Raises:
+            FileNotFoundError: no checkpoint has a score yet.
+            CheckpointError: the file cannot be used.
+        """
         best = self.folder / _BEST
-        return self._first_good([*([best] if best.exists() else []), *self.paths()[::-1]])
+        if not best.exists():
+            raise FileNotFoundError(
+                f"{self.folder} holds no best checkpoint: none was saved with a score yet; take the latest"
+            )
+        return read(best, self.agent)
 
     def _first_good(self, paths: Sequence[Path]) -> Checkpoint:
         if not paths:
-            raise FileNotFoundError(f"{self.folder} holds no checkpoint; start the run anew, or check the folder")
+            raise FileNotFoundError(f"{self.folder} holds no checkpoint; check the folder, or start a new run")
         problems = []
         for path in paths:
             try:
-                checkpoint = read(path)
+                checkpoint = read(path, self.agent)
             except (CheckpointError, FileNotFoundError) as error:  # the writer may have removed it meanwhile
                 problems.append(str(error))
                 continue
@@ -134,35 +147,56 @@ class CheckpointStore:
     def _score_to_beat(self) -> float:
         if self._best_score is None:
             try:
-                score = read(self.folder / _BEST, mapped=True).score
+                score = read(self.folder / _BEST, self.agent, mapped=True).score
             except (CheckpointError, FileNotFoundError):
                 score = None
             self._best_score = -math.inf if score is None else score
         return self._best_score
 
 
-def read(path: str | Path, *, mapped: bool = False) -> Checkpoint:
+def read(path: str | Path, agent: str = "IMPALA", *, mapped: bool = False) -> Checkpoint:
     """One file.
 
     Args:
         path: of a checkpoint.
-        mapped: reads tensors from the disk only when they are used; the file must stay as it is so long.
+        agent: the kind of agent that it must hold.
+        mapped: reads tensors from the disk only when they are used, and verifies no checksums; the file must stay as
+            it is so long.
 
     Raises:
-        CheckpointError: it is damaged, something else, or of a later version.
+        CheckpointError: it is damaged, something else, of another agent or of a later version.
     """
     path = Path(path)
     try:
         content = load_tensors(path, mapped=mapped)
     except DamagedFileError as error:
         raise CheckpointError(str(error)) from error
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise CheckpointError(f"{path} is no checkpoint of this library's IMPALA")
-    if content["format"] > FORMAT:
+    if not isinstance(content, dict) or content.get("kind") != KIND.format(agent=agent):
+        raise CheckpointError(f"{path} is no checkpoint of this library's {agent}")
+    version, state, frames = content.get("format"), content.get("state"), content.get("frames")
+    if isinstance(version, int) and version > FORMAT:
         raise CheckpointError(
-            f"{path} has format {content['format']}, and this version reads formats up to {FORMAT}; update e3b_gym"
+            f"{path} has format {version}, and this version reads formats up to {FORMAT}; update e3b_gym"
         )
+    score = content.get("score", "missing")
+    kinds = ((version, int), (state, dict), (frames, int), (score, (float, type(None))))
+    if not all(isinstance(value, kind) for value, kind in kinds):
+        raise CheckpointError(f"{path} lacks parts of a checkpoint; it holds {', '.join(map(str, content))}")
     return Checkpoint(content["state"], content["frames"], content["score"], path)
+
+
+@contextmanager
+def loading(checkpoint: Checkpoint) -> Iterator[None]:
+    """While the content of a checkpoint is put in place: what does not fit raises CheckpointError."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:  # torch's and SB3's ways
+        raise CheckpointError(
+            f"{checkpoint.path} does not fit the run's config.yaml ({first_line(error)}); restore the one it was "
+            "trained with"
+        ) from error
 
 
 def _number(path: Path) -> int:
