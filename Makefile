@@ -25,21 +25,24 @@ $(STAMP): setup.cfg constraints.txt pyproject.toml
 demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live curves, then a picture (5 minutes)
 	$(BIN)/python -m experiments.rooms demo
 
-# The command's words are make's own: `make train ENV=... learning_rate=3e-4` hands every NAME=value on.
-OWN   := PYTHON WORKERS RUNS VENV BIN STAMP PYTEST OMP_NUM_THREADS
-WORDS = $(foreach word,$(filter-out $(OWN:%=%=%),$(MAKEOVERRIDES)),'$(word)')
+# `make train ENV=... learning_rate=3e-4` passes every NAME=value of its command line on, quoted for the shell and
+# without expansion, so that spaces, quotes and $ arrive as they were typed.
+OWN     := PYTHON WORKERS RUNS VENV BIN STAMP PYTEST OMP_NUM_THREADS N SEED_OF_FUZZ MINUTES
+GIVEN    = $(filter-out $(OWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
+QUOTE   := '
+OPTIONS  = $(foreach name,$(GIVEN),$(QUOTE)$(subst $(QUOTE),$(QUOTE)\$(QUOTE)$(QUOTE),$(name)=$(value $(name)))$(QUOTE))
 
 train: $(STAMP)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STEPS= SEED= NET= RUN= <any field>=]; RUN=... RESUME=1
-	@$(BIN)/python -m experiments.train $(WORDS)
+	@$(BIN)/python -m experiments.train $(OPTIONS)
 
-evaluate: $(STAMP)  ## success and return of a run in new worlds: RUN=... [EPISODES= SEED= CHECKPOINT=best GREEDY=1]
-	@$(BIN)/python -m experiments.evaluate $(WORDS)
+evaluate: $(STAMP)  ## success and return of a run in unseen environments: RUN=... [EPISODES= SEED= CHECKPOINT=best GREEDY=1]
+	@$(BIN)/python -m experiments.evaluate $(OPTIONS)
 
 watch: $(STAMP)  ## a run's agent in the terminal, with its bonus: RUN=... [EPISODES= SEED= RECORD=film.gif]
-	@$(BIN)/python -m experiments.watch $(WORDS)
+	@$(BIN)/python -m experiments.watch $(OPTIONS)
 
-homes: $(STAMP)  ## how much of unseen homes Habitat runs reveal, beside random agents: RUNS="runs/... runs/..."
-	@$(BIN)/python -m experiments.coverage --runs $(RUNS)
+homes: $(STAMP)  ## how much of unseen homes Habitat runs reveal, compared with random agents: RUNS="runs/... runs/..."
+	@$(BIN)/python -m experiments.coverage --runs $(value RUNS)
 
 board: $(STAMP)  ## TensorBoard on runs/
 	$(BIN)/tensorboard --logdir runs

@@ -39,6 +39,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._require_counts("steps", "dim")
+        seed = self.seed
+        self._require("seed", isinstance(seed, int) and 0 <= seed < 2**32, "a whole number in [0, 2**32)")
         self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")
         if self.lstm is not None:
             self._require("lstm", self.lstm >= 1, "at least 1, or None for the network's own")

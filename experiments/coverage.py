@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
+from e3b_gym.command import Parser, answer, at_least
 from e3b_gym.envs import make
 from e3b_gym.envs.habitat import MAX_STEPS
-from experiments.command import MISTAKES, REFUSED
 from experiments.coverage_pictures import draw_bars, draw_trajectories
 from experiments.coverage_play import Played, play, spread
 from experiments.intervals import bootstrap
@@ -164,12 +164,6 @@ def cover(
     pictures: int = 2,
 ) -> dict[str, Any]:
     """Plays, prints, writes the report and its pictures into `out`; returns the report."""
-    for name, value in (("episodes", episodes), ("max-steps", max_steps)):
-        if value < 1:
-            raise ValueError(f"--{name} must be at least 1; got {value}")
-    for name, value in (("seed", seed), ("pictures", pictures)):
-        if value < 0:
-            raise ValueError(f"--{name} must be 0 or more; got {value}")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder; {out} is a file")
     agents = with_random_agents(read_runs(paths))
@@ -211,24 +205,24 @@ def write(report: Mapping[str, Any], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = Parser(
         "python -m experiments.coverage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", nargs="+", required=True, metavar="DIR", help="folders of runs")
-    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--episodes", type=at_least(1), default=100)
     parser.add_argument("--split", default="val", help="whose homes: train, val or test")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn actions")
-    parser.add_argument("--max-steps", type=int, default=MAX_STEPS, help="of an episode")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="of the drawn actions")
+    parser.add_argument("--max-steps", type=at_least(1), default=MAX_STEPS, help="of an episode")
     parser.add_argument("--checkpoint", choices=CHECKPOINTS, default="latest")
-    parser.add_argument("--pictures", type=int, default=2, help="episodes to draw")
+    parser.add_argument("--pictures", type=at_least(0), default=2, help="episodes to draw")
     parser.add_argument("--out", type=Path, default=Path("results/habitat"))
     given = parser.parse_args(arguments)
     limits = {"max_steps": given.max_steps, "which": given.checkpoint, "pictures": given.pictures}
-    try:
-        cover(given.runs, given.episodes, given.split, given.seed, given.out, **limits)
-    except MISTAKES as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+    cover(given.runs, given.episodes, given.split, given.seed, given.out, **limits)
     return 0
 
 

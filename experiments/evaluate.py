@@ -18,15 +18,17 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from e3b_gym.command import answer
 from e3b_gym.envs import make_vec
-from experiments.command import answer, words_and_seed
+from e3b_gym.files import atomic_write
+from experiments.command import options_and_seed, positive
 from experiments.intervals import bootstrap, wilson
 from experiments.players import Player, fresh_seeds, load_player, world_options
 from experiments.provenance import provenance
 from experiments.runs import RunFolder
-from experiments.settings import convert, is_set
+from experiments.settings import is_set
 
-WORDS = ("RUN", "EPISODES", "CHECKPOINT", "GREEDY")
+OPTIONS = ("RUN", "EPISODES", "CHECKPOINT", "GREEDY")
 MOST_ENVS = 25
 
 
@@ -46,12 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    words, seed = words_and_seed(given, WORDS, "evaluate")
-    episodes = convert("EPISODES", words.get("EPISODES", "100"), int)
-    if episodes < 1:
-        raise ValueError(f"EPISODES must be at least 1; got {episodes}")
-    which, greedy = words.get("CHECKPOINT", "latest"), is_set(words, "GREEDY")
-    evaluate(RunFolder.existing(words.get("RUN")), episodes, seed, which, greedy)
+    options, seed = options_and_seed(given, OPTIONS, "evaluate")
+    which, greedy = options.get("CHECKPOINT", "latest"), is_set(options, "GREEDY")
+    evaluate(RunFolder.existing(options.get("RUN")), positive(options, "EPISODES", "100"), seed, which, greedy)
     return 0
 
 
@@ -85,8 +84,9 @@ def evaluate(
     }
     file = folder.path / f"evaluation-{which}{'-greedy' if greedy else ''}-seed{seed}.json"
     lines = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in result.items())
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    report(result)
+    report(result)  # first: a folder that cannot be written must not cost the result
+    with atomic_write(file) as temporary:
+        temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"written to {file}")
     return result
 

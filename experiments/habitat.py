@@ -10,26 +10,35 @@ runs/habitat/ and is gone on with if it was stopped. Coverage of the val homes b
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from e3b_gym.command import Parser, answer, at_least
 from experiments.coverage import cover
-from experiments.long_runs import keep, progress, train
+from experiments.long_runs import keep, option, progress, train
 
 ENV = "Habitat-FloorPlan-v0"
 METHODS = ("e3b", "rnd", "icm", "noveld-subsampled")
 KEPT = ("config.yaml", "progress.csv")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--steps", type=int, default=1_000_000, help="of every run")
-    parser.add_argument("--episodes", type=int, default=100, help="of every agent, one in each home")
+    parser.add_argument("--steps", type=at_least(1), default=1_000_000, help="of every run")
+    parser.add_argument("--episodes", type=at_least(1), default=100, help="of every agent, one in each home")
     parser.add_argument("--runs", type=Path, default=Path("runs/habitat"), help="where the runs' folders are")
     parser.add_argument("--out", type=Path, default=Path("results/habitat"))
-    parser.add_argument("words", nargs="*", metavar="WORD=value", help="of `make train`, such as engine=inline")
+    parser.add_argument(
+        "words", nargs="*", type=option, metavar="WORD=value", help="of `make train`, such as engine=inline"
+    )
     given = parser.parse_args(arguments)
     for method in given.methods:
         train(given.runs / method, given.steps, [f"ENV={ENV}", f"METHOD={method}", *given.words])
@@ -37,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = cover([str(given.runs / method) for method in given.methods], given.episodes, "val", 0, given.out)
     minutes = [float(progress(given.runs / method)[-1]["seconds"]) / 60 for method in given.methods]
     (given.out / "README.md").write_text(report(found, minutes))
+    return 0
 
 
 def report(found: Mapping[str, Any], minutes: Sequence[float]) -> str:
@@ -67,4 +77,4 @@ def report(found: Mapping[str, Any], minutes: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,6 +10,7 @@ sees the very same steps. With a clock no two observations are equal, so it pays
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from e3b_gym.bonuses import Bonus, make_bonus
+from e3b_gym.command import Parser, answer, at_least
 from e3b_gym.envs import rooms
 from e3b_gym.gymnasium import E3BReward
 from e3b_gym.sb3 import EncoderUpdateCallback
@@ -133,25 +135,33 @@ def _draw_steps(axis: Any, episode: Episode) -> None:
     axis.set_title(f"{new.mean():.0%} of the steps enter a new cell; they get {share:.0%} of the bonus", fontsize=10)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="Rooms-K5-v0")
-    parser.add_argument("--steps", type=int, default=300_000, help="of training before the episode")
-    parser.add_argument("--episodes", type=int, default=20, help="played; the one that visits most cells is drawn")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=at_least(1), default=300_000, help="of training before the episode")
+    parser.add_argument(
+        "--episodes", type=at_least(1), default=20, help="played; the one that visits most cells is drawn"
+    )
+    parser.add_argument("--seed", type=at_least(0), default=0)
     parser.add_argument("--out", type=Path, default=Path("docs/images/heatmap.png"))
-    arguments = parser.parse_args()
+    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    model, e3b = train(arguments.env, arguments.steps, arguments.seed)
-    model.set_random_seed(arguments.seed)
-    seeds = range(10_000, 10_000 + arguments.episodes)
-    played = [(*play(arguments.env, e3b, seed, model), seed) for seed in seeds]
+    model, e3b = train(given.env, given.steps, given.seed)
+    model.set_random_seed(given.seed)
+    seeds = range(10_000, 10_000 + given.episodes)
+    played = [(*play(given.env, e3b, seed, model), seed) for seed in seeds]
     episode, actions, seed = max(played, key=lambda one: one[0].new_cell.sum())
     spaces = model.observation_space, model.action_space
-    count, _ = play(arguments.env, make_bonus("first-visit", *spaces, 1), seed, actions=actions)
-    draw(arguments.env, {"E3B": episode, "Episodic count, full observation": count}, arguments.out)
-    print(f"picture: {arguments.out}")
+    count, _ = play(given.env, make_bonus("first-visit", *spaces, 1), seed, actions=actions)
+    draw(given.env, {"E3B": episode, "Episodic count, full observation": count}, given.out)
+    print(f"picture: {given.out}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -37,6 +37,7 @@ class ImpalaTrainee:
         self._keep = run.keep
         self._store: CheckpointStore | None = None
         self.extra: dict[str, Any] = {}
+        self.training: Training
         if resume is not None:
             self.save_into(resume)
         if self._store is not None and self._store.paths():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import csv
+import argparse
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from experiments.curve import read_curve
 
 
 def train(folder: Path, steps: int, words: Iterable[str]) -> None:
@@ -20,8 +23,17 @@ def train(folder: Path, steps: int, words: Iterable[str]) -> None:
 
 
 def command(name: str, *words: str) -> None:
-    """`python -m experiments.<name>`; raises if it fails."""
-    subprocess.run([sys.executable, "-W", "ignore", "-m", f"experiments.{name}", *words], check=True)
+    """`python -m experiments.<name>`; raises ValueError if it fails."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-m", f"experiments.{name}", *words])
+    if done.returncode:
+        raise ValueError(f"experiments.{name} {shlex.join(words)} ended with code {done.returncode}; see above why")
+
+
+def option(text: str) -> str:
+    """The `type=` of an argument that is handed to `make train`."""
+    if not text.partition("=")[1]:
+        raise argparse.ArgumentTypeError(f"must be NAME=value; got {text!r}")
+    return text
 
 
 def keep(folder: Path, target: Path, files: Iterable[str]) -> None:
@@ -33,8 +45,7 @@ def keep(folder: Path, target: Path, files: Iterable[str]) -> None:
 
 def progress(folder: Path) -> list[dict[str, str]]:
     """The rows of a run's progress.csv."""
-    with (folder / "progress.csv").open() as file:
-        return list(csv.DictReader(file))
+    return read_curve(folder / "progress.csv")[1]
 
 
 def _finished(folder: Path, steps: int) -> bool:

@@ -6,10 +6,13 @@ python -m experiments.minigrid table
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
+from e3b_gym.command import Parser, answer
 from e3b_gym.sb3 import ENCODER_POLICY
 from experiments import study
 from experiments.study import Run
@@ -30,12 +33,18 @@ def make_run(method: str, world: World, seed: int) -> Run:
 STUDY = Study("minigrid", WORLDS, ("e3b", "none"), seeds=3, make_run=make_run)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     STUDY.add_arguments(parser.add_subparsers(required=True).add_parser("table", help="train, and write the report"))
-    arguments = parser.parse_args()
-    arguments.function(arguments)
+    given = parser.parse_args(arguments)
+    given.function(given)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from experiments.long_runs import command, keep, progress, train
+from e3b_gym.command import Parser, answer, at_least
+from experiments.long_runs import command, keep, option, progress, train
 from experiments.plots import plot_panels, steps_to
 from experiments.settings import as_words, by_word, resolve, usual_settings
 from experiments.study import Point
@@ -36,16 +38,23 @@ CURVE, EVALUATION = "progress.csv", "evaluation-latest-seed0.json"
 KEPT = ("config.yaml", CURVE, EVALUATION)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--steps", type=int, help="of every run, in place of the task's own")
-    parser.add_argument("--episodes", type=int, default=200, help="of every evaluation")
+    parser.add_argument("--seeds", type=at_least(1), default=2)
+    parser.add_argument("--steps", type=at_least(1), help="of every run, in place of the task's own")
+    parser.add_argument("--episodes", type=at_least(1), default=200, help="of every evaluation")
     parser.add_argument("--runs", type=Path, default=Path("runs/minihack"), help="where the runs' folders are")
     parser.add_argument("--out", type=Path, default=Path("results/minihack"))
-    parser.add_argument("words", nargs="*", metavar="WORD=value", help="of `make train`, such as engine=inline")
+    parser.add_argument(
+        "words", nargs="*", type=option, metavar="WORD=value", help="of `make train`, such as engine=inline"
+    )
     given = parser.parse_args(arguments)
     for seed in range(given.seeds):
         for task in given.tasks:
@@ -64,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 command("evaluate", f"RUN={run}", f"EPISODES={episodes}")
                 keep(run, kept, files)
     report(given.out)
+    return 0
 
 
 def files_of(method: str) -> list[str]:
@@ -132,4 +142,4 @@ def _changes(config: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

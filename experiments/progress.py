@@ -6,13 +6,13 @@ Learner's numbers are averaged over the interval since the last row; return, len
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 import sys
 import time
+import warnings
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,7 +22,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from agents.impala.rollout import Episodes
 from agents.impala.training import Update
-from e3b_gym.files import atomic_write
+from experiments.curve import Curve, CurveWarning
 
 WINDOW = 200
 """Training episodes behind return, length, success, and the score of a checkpoint."""
@@ -68,10 +68,10 @@ class EpisodeWindow:
         return {"count": self.count, **{name: list(values) for name, values in self._rows.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.count = state["count"]
+        self.count = int(state["count"])
         for name, values in self._rows.items():
             values.clear()
-            values.extend(state[name])
+            values.extend(float(value) for value in state[name])
 
 
 class Means:
@@ -93,37 +93,38 @@ class Means:
         return means
 
 
-class CsvFile:
-    """progress.csv: rows of named numbers; a name that is new adds a column."""
+class Board:
+    """TensorBoard's events; where they cannot be written, a warning says so and training continues without them."""
 
-    def __init__(self, path: Path, upto: int) -> None:
-        """Opens the file, keeping the rows of an earlier part of the run up to frame `upto`."""
-        self._path = path
-        self._columns: list[str] = []
-        self._rows: list[dict[str, Any]] = []
-        if path.exists():
-            with path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                self._columns = list(reader.fieldnames or [])
-                self._rows = [row for row in reader if int(row["frames"]) <= upto]
-            self._rewrite()
+    def __init__(self, folder: Path, frames: int) -> None:
+        self._writer: SummaryWriter | None = None
+        with self._surviving():
+            self._writer = SummaryWriter(str(folder), purge_step=frames + 1 if frames else None)
 
-    def write(self, row: Mapping[str, Any]) -> None:
-        self._rows.append(dict(row))
-        if fresh := [name for name in row if name not in self._columns]:
-            self._columns += fresh
-            self._rewrite()
-        else:
-            with self._path.open("a", newline="") as file:
-                csv.DictWriter(file, self._columns, restval="").writerow(row)
+    def write(self, values: Mapping[str, float], frames: int) -> None:
+        with self._surviving():
+            if self._writer is not None:
+                for name, value in values.items():
+                    self._writer.add_scalar(name, value, frames)
+                self._writer.flush()
 
-    def _rewrite(self) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, restval="")
-        writer.writeheader()
-        writer.writerows(self._rows)
-        with atomic_write(self._path) as temporary:
-            temporary.write_text(text.getvalue(), newline="")
+    def close(self) -> None:
+        with self._surviving():
+            if self._writer is not None:
+                self._writer.close()
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            warnings.warn(
+                f"TensorBoard's events cannot be written ({error.strerror or error}); training continues without them, "
+                "progress.csv has the same curves",
+                CurveWarning,
+                stacklevel=4,
+            )
 
 
 class Progress:
@@ -144,8 +145,8 @@ class Progress:
         self._steps, self._log_seconds = steps, log_seconds
         self._stream = sys.stdout if stream is None else stream
         self._live = self._stream.isatty()
-        self._csv = CsvFile(folder / "progress.csv", frames)
-        self._board = SummaryWriter(str(folder), purge_step=frames + 1 if frames else None)
+        self._curve = Curve(folder / "progress.csv", frames)
+        self._board = Board(folder, frames)
         self._means, self._newest = Means(), dict[str, float]()
         now = time.monotonic()
         self._start, self._pace = now, deque([(now, frames)], maxlen=100)
@@ -159,7 +160,7 @@ class Progress:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.episodes.load_state_dict(state["episodes"])
-        self._start -= state["seconds"]
+        self._start -= float(state["seconds"])
 
     def add(self, update: Update, seconds: Mapping[str, float]) -> None:
         """Takes what a rollout brought, and the seconds spent so far by stage."""
@@ -184,8 +185,7 @@ class Progress:
         if self._newest:
             self._draw(frames, now)
         if self._live:
-            self._stream.write("\n")
-        self._stream.flush()
+            self._show("\n")
         self._board.close()
 
     def _write_row(self, frames: int, seconds: Mapping[str, float], now: float) -> None:
@@ -196,12 +196,12 @@ class Progress:
             timing[f"{stage}_us"] = 1e6 * (spent - self._seconds.get(stage, 0.0)) / fresh  # microseconds per frame
         groups = {"episode": self.episodes.means(), "learner": self._means.take(), "time": timing}
         row = {"frames": frames, "seconds": round(now - self._start, 1), "episodes": self.episodes.count}
-        for group, values in groups.items():
-            for name, value in values.items():
-                self._board.add_scalar(f"{group}/{name}", value, frames)
-                row[name] = float(f"{value:.6g}")
-        self._board.flush()
-        self._csv.write(row)
+        for values in groups.values():
+            row |= {name: float(f"{value:.6g}") for name, value in values.items()}
+        self._board.write(
+            {f"{group}/{name}": v for group, values in groups.items() for name, v in values.items()}, frames
+        )
+        self._curve.write(row)
         self._last_row, self._seconds = (now, frames), dict(seconds)
         self._next_row = now + self._log_seconds
 
@@ -210,10 +210,14 @@ class Progress:
         pace = (frames - before) / max(now - then, 1e-9)
         line = progress_line(frames, self._steps, pace, self.episodes.means(), self._newest)
         if self._live:
-            self._stream.write(f"\r\x1b[2K{fitted(line, shutil.get_terminal_size().columns - 1)}")
+            self._show(f"\r\x1b[2K{fitted(line, shutil.get_terminal_size().columns - 1)}")
         else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+            self._show(line + "\n")
+
+    def _show(self, text: str) -> None:
+        with suppress(OSError):  # a log file on a full disk, a terminal that is gone: training continues
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def progress_line(

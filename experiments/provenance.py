@@ -29,13 +29,18 @@ def provenance() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The checkout's commit, with a + where files differ from it; "unknown" outside a checkout."""
-    here = Path(__file__).parent
+    """The checkout's commit, with a + where files differ from it; "unknown" outside a checkout.
+
+    A virtual environment may lie inside a git repository of the user's, whose commit says nothing about this library.
+    """
+    here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != here.parent:
+            return "unknown"
         return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -12,11 +12,13 @@ import argparse
 import dataclasses
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from e3b_gym.command import Parser, answer, at_least
 from experiments import study
 from experiments.plots import plot_curves
 from experiments.study import Point, Run, run_all
@@ -108,19 +110,25 @@ def demo(arguments: argparse.Namespace) -> None:
     print(f"picture: {path}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     STUDY.add_arguments(commands.add_parser("table", help="train every cell of the table, and write the report"))
     live = commands.add_parser("demo", help="three methods side by side, live")
     live.set_defaults(function=demo)
     live.add_argument("--out", default="runs/demo")
-    live.add_argument("--steps", type=int, default=WORLDS["clock"].steps)
-    live.add_argument("--seed", type=int, default=0)
-    live.add_argument("--workers", type=int, default=2)
-    arguments = parser.parse_args()
-    arguments.function(arguments)
+    live.add_argument("--steps", type=at_least(1), default=WORLDS["clock"].steps)
+    live.add_argument("--seed", type=at_least(0), default=0)
+    live.add_argument("--workers", type=at_least(1), default=2)
+    given = parser.parse_args(arguments)
+    given.function(given)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """The folder of a run: `runs/<env>/<method>-<agent>-seed<k>-<time>/`.
 
 config.yaml        the resolved settings, and where they come from: commit, versions, command
-progress.csv       the curve (`experiments.progress`); TensorBoard's events lie beside it
+progress.csv       the curve (`experiments.curve`); TensorBoard's events are next to it
 checkpoints/       the last few and the best
 evaluation-*.json  what `make evaluate` found
 """
@@ -25,12 +25,13 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from e3b_gym.errors import first_line
 from e3b_gym.files import atomic_write
 from experiments.provenance import provenance
 from experiments.random_agent import NOBODY, RandomConfig
 from experiments.settings import AGENTS, RunOptions, Settings, sort_options
 
-# What may change when a run goes on, because it does not change what is learned from a frame.
+# What may change when a run is resumed, because it does not change what is learned from a frame.
 MAY_CHANGE = ("steps", "threads", *(field.name for field in dataclasses.fields(RunOptions)))
 
 
@@ -75,12 +76,15 @@ class RunFolder:
         if path is None:
             name = f"{config.method}-{settings.agent}-seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
             path = os.path.join("runs", re.sub(r"[^\w.-]", "-", config.env), name)
+        if not path:
+            raise ValueError("RUN= is empty; give the new run's folder a name, or leave RUN= out")
         folder = cls(Path(path))
-        if folder.path.exists() and any(folder.path.iterdir()):
+        if folder.config_file.exists():
             raise RunExistsError(
-                f"{path} holds a run already; choose another RUN=, or go on with it: "
-                + folder.command("train", "RESUME=1")
+                f"{path} holds a run already; choose another RUN=, or resume it: {folder.command('train', 'RESUME=1')}"
             )
+        if folder.path.exists() and any(not entry.name.startswith(".") for entry in folder.path.iterdir()):
+            raise RunExistsError(f"{path} is not empty; choose another RUN=, a run has a folder for itself")
         return folder
 
     @classmethod
@@ -104,6 +108,10 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    @property
+    def curve(self) -> Path:
+        return self.path / "progress.csv"
+
     def command(self, target: str, *words: str) -> str:
         """What to type to do something with this run."""
         return " ".join(["make", target, f"RUN={shlex.quote(str(self.path))}", *words])
@@ -123,19 +131,24 @@ class RunFolder:
 
     def load(self) -> tuple[Settings, list[Any]]:
         """The settings, and where each part of the run comes from."""
-        content = yaml.safe_load(self.config_file.read_text())
+        try:
+            content = yaml.safe_load(self.config_file.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"{self.config_file} is not YAML ({first_line(error)}); restore it") from error
         try:
             config = {**AGENTS, NOBODY: RandomConfig}[content["agent"]](**content["config"])
             run = RunOptions(**content["run"])
-            return Settings(content["agent"], content["preset"], config, run), content["provenance"]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{self.config_file} was not written by this version of train: {error!r}") from error
+            return Settings(content["agent"], content["preset"], config, run), list(content["provenance"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{self.config_file} was not written by this version of train, or was edited: {error!r}; restore it"
+            ) from error
 
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-    """The settings of a run that goes on, and what is new; anything that would make it another run is refused."""
+    """The settings of a resumed run, and what is new; anything that would make it another run is refused."""
     if isinstance(settings.config, RandomConfig):
-        raise ValueError(f"METHOD={settings.config.method} learns nothing, so there is nothing to go on with")
+        raise ValueError(f"METHOD={settings.config.method} learns nothing, so there is nothing to resume")
     chosen, run = sort_options(settings.agent, settings.config.method, given)
     current = settings.config.as_dict() | dataclasses.asdict(settings.run)
     news: dict[str, Any] = {}
@@ -148,7 +161,7 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dic
             continue
         if name not in MAY_CHANGE:
             raise ValueError(
-                f"RESUME=1 goes on with the run's own settings, and {name} is {current[name]!r} there, not {value!r}; "
+                f"RESUME=1 keeps the run's own settings, and {name} is {current[name]!r} there, not {value!r}; "
                 f"start a new run for that. What may change: {', '.join(MAY_CHANGE)}"
             )
         news[name] = value

@@ -76,8 +76,8 @@ def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
     return E3BRewardWrapper(venv, config.method, preset=config.bonus_preset, seed=config.seed, **options)
 
 
-def make_model(agent: str, config: PPOConfig, venv: Any) -> PPO | RecurrentPPO:
-    """The algorithm, around environments with their bonus."""
+def make_model(agent: str, config: PPOConfig, venv: Any, **changes: Any) -> PPO | RecurrentPPO:
+    """The algorithm, around environments with their bonus; `changes` are options of the algorithm."""
     layers = [config.hidden] if config.hidden else []
     policy_kwargs: dict[str, Any] = {**ENCODER_POLICY, "net_arch": layers, "activation_fn": nn.ReLU}
     if has_own_network(config):
@@ -91,24 +91,23 @@ def make_model(agent: str, config: PPOConfig, venv: Any) -> PPO | RecurrentPPO:
         policy_kwargs |= {"lstm_hidden_size": networks.lstm, "n_lstm_layers": networks.lstm_layers}
         policy_kwargs |= {"shared_lstm": True, "enable_critic_lstm": False}  # one LSTM, as in IMPALA
     kind = "MultiInput" if isinstance(venv.observation_space, gym.spaces.Dict) else "Mlp"
-    return ALGORITHMS[agent](
-        f"{kind}{'Lstm' if recurrent else ''}Policy",
-        venv,
-        n_steps=config.n_steps,
-        batch_size=config.batch_size,
-        n_epochs=config.n_epochs,
-        learning_rate=config.learning_rate,
-        max_grad_norm=config.max_grad_norm,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        clip_range=config.clip_range,
-        ent_coef=config.ent_coef,
-        vf_coef=config.vf_coef,
-        normalize_advantage=config.normalize_advantage,
-        policy_kwargs=policy_kwargs,
-        seed=config.seed,
-        device="cpu",
-    )
+    options = {
+        "n_steps": config.n_steps,
+        "batch_size": config.batch_size,
+        "n_epochs": config.n_epochs,
+        "learning_rate": config.learning_rate,
+        "max_grad_norm": config.max_grad_norm,
+        "gamma": config.gamma,
+        "gae_lambda": config.gae_lambda,
+        "clip_range": config.clip_range,
+        "ent_coef": config.ent_coef,
+        "vf_coef": config.vf_coef,
+        "normalize_advantage": config.normalize_advantage,
+        "policy_kwargs": policy_kwargs,
+        "seed": config.seed,
+        "device": "cpu",
+    }
+    return ALGORITHMS[agent](f"{kind}{'Lstm' if recurrent else ''}Policy", venv, **{**options, **changes})
 
 
 class _Shell(gym.Env[Any, Any]):
@@ -131,7 +130,7 @@ class SB3Player:
         seed: int,
     ) -> None:
         self._checkpoint, self._config, self._spaces, self._greedy = checkpoint, config, spaces, greedy
-        self._model = make_model(agent, config, DummyVecEnv([lambda: _Shell(spaces)]))
+        self._model = make_model(agent, config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
         with loading(checkpoint):
             self._model.set_parameters(checkpoint.state["model"], device="cpu")
         self._model.set_random_seed(seed)

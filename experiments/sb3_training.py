@@ -68,7 +68,7 @@ class SB3Trainee:
             self.model.num_timesteps, self.model._n_updates = checkpoint.frames, int(state["updates"])
             self.extra = dict(state["extra"])
         # Another part of the run, other random numbers.
-        self.model.set_random_seed(self._config.seed + self._starts)
+        self.model.set_random_seed((self._config.seed + self._starts) % 2**32)
 
     def save_into(self, folder: Path) -> None:
         """Checkpoints go there."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from e3b_gym.command import at_least
 from experiments.plots import markdown_table, plot_panels
 from experiments.provenance import provenance
 from experiments.study import EPISODES, Point, Run, run_all
@@ -62,10 +63,12 @@ class Study:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.set_defaults(function=self.train)
         parser.add_argument("--out", default=f"results/{self.name}", help="folder of the runs and the report")
-        parser.add_argument("--steps", type=int, help="environment steps of every run, in place of the world's own")
+        parser.add_argument(
+            "--steps", type=at_least(1), help="environment steps of every run, in place of the world's own"
+        )
         parser.add_argument("--beta", type=float, help="of every run, in place of its own; needs an --out of its own")
-        parser.add_argument("--seeds", type=int, default=self.seeds)
-        parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
+        parser.add_argument("--seeds", type=at_least(1), default=self.seeds)
+        parser.add_argument("--workers", type=at_least(1), default=2, help="runs at a time, one thread each")
         parser.add_argument("--worlds", nargs="+", default=list(self.worlds), choices=list(self.worlds))
         parser.add_argument("--methods", nargs="+", default=list(self.methods), choices=list(self.methods))
 
@@ -73,7 +76,7 @@ class Study:
         """Trains what is not there yet, then reports."""
         out = Path(arguments.out)
         if arguments.beta is not None and out == Path(f"results/{self.name}"):
-            raise SystemExit("--beta makes another study; say where it goes with --out, or it would mix with this one")
+            raise ValueError("--beta makes another study; say where it goes with --out, or it would mix with this one")
         keys = [
             (world, method, seed)
             for seed in range(arguments.seeds)

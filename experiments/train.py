@@ -1,7 +1,7 @@
-"""Trains any agent with any method in any environment; goes on with a run that was stopped.
+"""Trains any agent with any method in any environment; resumes a run that was stopped.
 
 make train ENV=MiniHack-MultiRoom-N6-Lava-v0          E3B, IMPALA, the `home` preset
-make train RUN=runs/... RESUME=1                      goes on; STEPS= may be raised
+make train RUN=runs/... RESUME=1                      resumes; STEPS= may be raised
 
 ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, noveld, ride, ... (docs/bonuses.md);
                                                                      random, random-forward
@@ -21,16 +21,18 @@ import shlex
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from agents.impala.config import Config
 from agents.impala.training import Update
+from e3b_gym.command import answer, one_line
 from e3b_gym.envs import make
 from e3b_gym.errors import DivergedError
-from experiments.command import answer
 from experiments.players import AnyConfig, world_options
 from experiments.progress import Progress, duration, short
 from experiments.random_agent import RandomConfig
@@ -46,14 +48,14 @@ from experiments.settings import (
     task_settings,
 )
 
-WORDS = ("AGENT", "PRESET", "RUN", "RESUME")
+OPTIONS = ("AGENT", "PRESET", "RUN", "RESUME")
 
 
 class Trainee(Protocol):
     """An agent in training, whatever its library."""
 
     extra: dict[str, Any]
-    """Plain data out of the checkpoint that it goes on from."""
+    """Plain data out of the checkpoint that it resumes from."""
 
     @property
     def frames(self) -> int: ...
@@ -65,11 +67,11 @@ class Trainee(Protocol):
     def close(self) -> None: ...
 
 
-Prepared = tuple[RunFolder, Settings, Trainee]
+Prepared = tuple[RunFolder, Settings, Trainee, Progress]
 
 
 class Stopper:
-    """Notes that somebody wants the run to end: Ctrl-C or SIGTERM. A second Ctrl-C ends it at once."""
+    """Notes a request to end the run: Ctrl-C or SIGTERM. A second Ctrl-C ends it at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -121,35 +123,35 @@ def wrong_options_named(config: AnyConfig) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0 done, 1 diverged, 2 refused, 128 + signal when stopped."""
-    prepared: list[Prepared] = []
+    """Runs the command; returns the exit code: 0 done, 1 diverged or not saved, 2 refused, 128 + signal if stopped."""
+    return answer(arguments, __doc__, prepare)
 
-    def prepare(given: list[str]) -> int:
-        words, fields = split_arguments(given, WORDS)
-        made = (prepare_resumed if is_set(words, "RESUME") else prepare_new)(words, fields)
-        prepared.extend([] if made is None else [made])
-        return 0
 
+def prepare(given: list[str]) -> int | Callable[[], int]:
+    """Everything that can be refused; returns the training, which has errors of its own."""
+    options, fields = split_arguments(given, OPTIONS)
     try:
-        code = answer(arguments, __doc__, prepare)
+        prepared = (prepare_resumed if is_set(options, "RESUME") else prepare_new)(options, fields)
     except KeyboardInterrupt:
         print("stopped before training began", file=sys.stderr)
         return 128 + signal.SIGINT
-    for folder, settings, trainee in prepared:  # errors from here on are not the user's, and keep their traceback
-        try:
-            code = run(folder, settings, trainee)
-        finally:
-            trainee.close()
-            folder.release()
-    return code
+    return 0 if prepared is None else partial(_run_and_close, *prepared)
 
 
-def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared | None:
+def _run_and_close(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progress) -> int:
+    try:
+        return run(folder, settings, trainee, progress)
+    finally:
+        trainee.close()
+        folder.release()
+
+
+def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepared | None:
     """A new run. Its folder is made when everything else has worked. None where there is nothing to learn."""
-    if "env" not in fields and "RUN" in words and (Path(words["RUN"]) / "config.yaml").exists():
-        raise ValueError(f"{words['RUN']} holds a run; go on with it: make train RUN={words['RUN']} RESUME=1")
-    settings = resolve(words.get("AGENT", "impala"), words.get("PRESET", "home"), fields)
-    folder, config = RunFolder.for_new(settings, words.get("RUN")), settings.config
+    if "env" not in fields and options.get("RUN") and (folder := RunFolder(Path(options["RUN"]))).config_file.exists():
+        raise ValueError(f"{folder.path} holds a run; resume it: {folder.command('train', 'RESUME=1')}")
+    settings = resolve(options.get("AGENT", "impala"), options.get("PRESET", "home"), fields)
+    folder, config = RunFolder.for_new(settings, options.get("RUN")), settings.config
     if isinstance(config, RandomConfig):
         with wrong_options_named(config):
             world: Any = make(config.env, **world_options(config))
@@ -159,97 +161,132 @@ def prepare_new(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared
         print(f"run: {folder.path}\n{what_next(folder, config.env)}")
         return None
     trainee = make_trainee(settings)
-    try:
+    with _closed_on_error(folder, trainee):
         folder.hold()
-    except ValueError:  # somebody was faster
-        trainee.close()
-        raise
-    folder.save(settings)
-    trainee.save_into(folder.checkpoints)
+        folder.save(settings)
+        trainee.save_into(folder.checkpoints)
+        trainee.save(None, {})  # a run can be resumed from its first moment
+        progress = make_progress(folder, settings, trainee)
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
     print(f"{short(config.steps)} frames")
     if own := task_settings(settings):
         print(f"the preset has for this task: {as_words(own)}")
     print(f"run: {folder.path}   (curves: make board)", flush=True)
-    return folder, settings, trainee
+    return folder, settings, trainee, progress
+
+
+@contextmanager
+def _closed_on_error(folder: RunFolder, trainee: Trainee) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        trainee.close()
+        folder.release()
+        raise
+
+
+def make_progress(folder: RunFolder, settings: Settings, trainee: Trainee) -> Progress:
+    """The curve and the line of a run, as its checkpoint has them."""
+    progress = Progress(folder.path, settings.config.steps, trainee.frames, settings.run.log_seconds)
+    try:
+        if trainee.extra:
+            progress.load_state_dict(trainee.extra)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the checkpoint in {folder.checkpoints} has no usable progress ({error!r}); remove that file to resume "
+            "from the previous one"
+        ) from error
+    return progress
 
 
 def what_next(folder: RunFolder, env: str) -> str:
     """The commands that show what a run has come to."""
     measure = folder.command("evaluate")
     if suite_file(env) == "habitat":  # reward-free
-        measure = f"make homes RUNS={shlex.quote(str(folder.path))}"
+        measure = f"make homes RUNS={shlex.quote(shlex.quote(str(folder.path)))}"  # RUNS is a list for the shell
     return f"next: {measure}\n      {folder.command('watch')}"
 
 
-def prepare_resumed(words: Mapping[str, str], fields: Mapping[str, str]) -> Prepared:
-    """A run that goes on, with its own settings."""
-    folder = RunFolder.existing(words.get("RUN"))
+def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepared:
+    """A run that is resumed, with its own settings."""
+    folder = RunFolder.existing(options.get("RUN"))
     settings, parts = folder.load()
-    for word, own in (("AGENT", settings.agent), ("PRESET", settings.preset)):
-        if words.get(word, own) != own:
-            raise ValueError(f"RESUME=1 goes on with the run's own settings, and it has {word}={own}")
+    for name, own in (("AGENT", settings.agent), ("PRESET", settings.preset)):
+        if options.get(name, own) != own:
+            raise ValueError(
+                f"RESUME=1 keeps the run's own settings, and it has {name}={own}; start a new run for that"
+            )
     settings, news = changed(settings, fields)
-    folder.hold()  # before its checkpoint is read: who trains there may be about to write one
+    folder.hold()  # before its checkpoint is read: another process that trains there may be about to write one
     try:
-        trainee = load_trainee(folder, settings)
+        require_checkpoint(folder)
+        trainee = make_trainee(settings, folder.checkpoints)
     except BaseException:
         folder.release()
         raise
-    folder.save(settings, parts)
+    with _closed_on_error(folder, trainee):
+        if trainee.frames >= settings.config.steps:
+            raise ValueError(
+                f"{folder.path} is at frame {trainee.frames:,}, and STEPS is {settings.config.steps:,}; to train on, "
+                f"raise it: {folder.command('train', 'RESUME=1', f'STEPS={2 * trainee.frames}')}"
+            )
+        progress = make_progress(folder, settings, trainee)
+        folder.save(settings, parts)
     for name, value in news.items():
         print(f"changed: {name} is {value} from here on")
-    print(f"goes on at frame {trainee.frames:,}; worlds and episodes start afresh\nrun: {folder.path}", flush=True)
-    return folder, settings, trainee
+    print(f"resuming at frame {trainee.frames:,}; environments are re-seeded, running episodes restart")
+    print(f"run: {folder.path}", flush=True)
+    return folder, settings, trainee, progress
 
 
-def load_trainee(folder: RunFolder, settings: Settings) -> Trainee:
-    """The agent of a run at its last checkpoint; raises ValueError where it has all its steps."""
-    trainee = make_trainee(settings, folder.checkpoints)
-    if trainee.frames >= settings.config.steps:
-        trainee.close()
-        raise ValueError(
-            f"{folder.path} has all its {settings.config.steps:,} steps; to go on, raise them: "
-            + folder.command("train", "RESUME=1", f"STEPS={2 * settings.config.steps}")
-        )
-    return trainee
+def require_checkpoint(folder: RunFolder) -> None:
+    """Refuses a run whose curve would be erased, because its checkpoints are gone."""
+    if any(folder.checkpoints.glob("checkpoint-*.pt")) or not folder.curve.exists():
+        return
+    raise ValueError(
+        f"{folder.path} has a curve but no checkpoint, so RESUME=1 would start at frame 0 and overwrite it; restore "
+        f"{folder.checkpoints}, or start a new run"
+    )
 
 
-def run(folder: RunFolder, settings: Settings, trainee: Trainee) -> int:
+def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progress) -> int:
     """Trains, with progress and checkpoints, to the end or until stopped."""
-    start, saver = time.monotonic(), _Saver(trainee, settings.run)
-    progress = Progress(folder.path, settings.config.steps, trainee.frames, settings.run.log_seconds)
-    if trainee.extra:
-        progress.load_state_dict(trainee.extra)
+    start, saver, stop = time.monotonic(), _Saver(trainee, settings.run), Stopper()
 
     def observe(update: Update) -> None:
         progress.add(update, trainee.seconds)
         saver.save_if_due(progress)
 
-    stop = Stopper()
     again = folder.command("train", "RESUME=1")
+    ending, code = "", 1  # said on stderr, after the line of the progress
     try:
         with stop.listening():
             trainee.train(observe, stop)
             saver.save(progress)
     except DivergedError as error:
-        progress.finish(trainee.frames, trainee.seconds)
-        print(f"diverged at frame {trainee.frames:,}: {error}", file=sys.stderr)
-        print(saver.intact(again), file=sys.stderr)
-        return 1
-    except BaseException as error:
+        ending = f"diverged at frame {trainee.frames:,}: {error}\n{saver.intact(again)}"
+    except NotSavedError as error:
+        ending = f"{error}; {saver.intact(again)}"
+    except KeyboardInterrupt:
+        ending, code = f"not saved; {saver.intact(again)}", 128 + signal.SIGINT
+    except BaseException:
         progress.finish(trainee.frames, trainee.seconds)
         print(f"not saved; {saver.intact(again)}", file=sys.stderr, flush=True)
-        if isinstance(error, KeyboardInterrupt):
-            return 128 + signal.SIGINT
         raise
     progress.finish(trainee.frames, trainee.seconds)
+    if ending:
+        print(ending, file=sys.stderr, flush=True)
+        return code
     if stop.signal is not None and trainee.frames < settings.config.steps:
-        print(f"saved at frame {trainee.frames:,}; to go on: {again}")
+        print(f"saved at frame {trainee.frames:,}; to resume: {again}")
         return 128 + stop.signal
     print(f"done: {trainee.frames:,} frames in {duration(time.monotonic() - start)}")
     print(what_next(folder, settings.config.env))
     return 0
+
+
+class NotSavedError(Exception):
+    """A checkpoint could not be written."""
 
 
 class _Saver:
@@ -261,20 +298,31 @@ class _Saver:
         self._due = time.monotonic() + self._period
 
     def save_if_due(self, progress: Progress) -> None:
-        if time.monotonic() >= self._due:
+        """Saves when it is time. A failure is a warning: training continues, and the next time is another chance."""
+        if time.monotonic() < self._due:
+            return
+        try:
             self.save(progress)
+        except NotSavedError as error:
+            warnings.warn(f"{error}; training continues from memory", RuntimeWarning, stacklevel=2)
 
     def save(self, progress: Progress) -> None:
-        if self._trainee.frames > self._saved:
-            self._trainee.save(progress.episodes.score, progress.state_dict())
-            self._saved = self._trainee.frames
         self._due = time.monotonic() + self._period
+        if self._trainee.frames <= self._saved:
+            return
+        try:
+            self._trainee.save(progress.episodes.score, progress.state_dict())
+        except OSError as error:
+            raise NotSavedError(
+                f"the checkpoint of frame {self._trainee.frames:,} is not saved: {one_line(error)}"
+            ) from error
+        self._saved = self._trainee.frames
 
     def intact(self, again: str) -> str:
         """Which checkpoint there is, and what the command `again` would do."""
         if not self._saved:
-            return f"there is no checkpoint yet, so {again} would start over"
-        return f"the checkpoint of frame {self._saved:,} is intact; to go on from it: {again}"
+            return f"there is no checkpoint after frame 0 yet; to start over: {again}"
+        return f"the checkpoint of frame {self._saved:,} is intact; to resume: {again}"
 
 
 if __name__ == "__main__":

@@ -22,18 +22,20 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from e3b_gym.command import answer
 from e3b_gym.envs import make
-from e3b_gym.envs.play import CLEAR, Image, for_film, half_blocks
+from e3b_gym.envs.play import CLEAR, Image, check_film, for_film, half_blocks
 from e3b_gym.envs.registry import all_tasks
 from e3b_gym.unroll import Tree, tree_map
-from experiments.command import answer, words_and_seed
+from experiments.command import options_and_seed, positive
 from experiments.players import fresh_seeds, load_player, world_options
 from experiments.runs import RunFolder
 from experiments.settings import convert, is_set
 
-WORDS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
+OPTIONS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
 PANEL_LINES, BAR = 20, 16
 """Of the panel beside the world: steps shown at least, and characters of the longest bar."""
+MOST_FPS = 1000.0
 STRIP = 48
 """Height in pixels of the bonus below a film's picture."""
 PANEL_WIDTH = 62
@@ -66,17 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    words, seed = words_and_seed(given, WORDS, "watch")
-    episodes = convert("EPISODES", words.get("EPISODES", "3"), int)
-    fps = convert("FPS", words.get("FPS", "10"), float)
-    if episodes < 1 or fps <= 0:
-        raise ValueError(f"EPISODES must be at least 1 and FPS positive; got {episodes} and {fps}")
-    film = Path(words["RECORD"]) if "RECORD" in words else None
-    if film is not None and film.suffix not in (".gif", ".mp4"):
-        raise ValueError(f"a film ends in .gif or .mp4, got {film.name!r}")
-    which, modes = words.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
+    options, seed = options_and_seed(given, OPTIONS, "watch")
+    episodes, fps = positive(options, "EPISODES", "3"), convert("FPS", options.get("FPS", "10"), float)
+    if not 0 < fps <= MOST_FPS:
+        raise ValueError(f"FPS must be positive and at most {MOST_FPS}; got {fps}")
+    film = Path(options["RECORD"]) if "RECORD" in options else None
+    if film is not None:
+        check_film(film)
+    which, modes = options.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
     try:
-        show = Show(RunFolder.existing(words.get("RUN")), which, modes, is_set(words, "GREEDY"), seed)
+        show = Show(RunFolder.existing(options.get("RUN")), which, modes, is_set(options, "GREEDY"), seed)
         scenes = show.scenes(fresh_seeds(show.settings.config, episodes, seed))
         if film is None:
             watch(scenes, show.title, fps)
@@ -201,7 +202,6 @@ def record(scenes: Iterator[Scene], path: Path, fps: float) -> int:
     except ImportError as error:
         raise ImportError("films need imageio; run: pip install 'e3b-gym[report]'") from error
     settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
-    path.parent.mkdir(parents=True, exist_ok=True)
     film: Any
     with imageio.get_writer(path, **settings) as film:
         count = 0

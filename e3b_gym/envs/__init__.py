@@ -107,7 +107,9 @@ def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
         importlib.import_module(suite.registers)
     try:
         env = gymnasium.make(id, **options)
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ImportError(f"{id} cannot be made: {error}") from error
+    except gymnasium.error.Error as error:  # unregistered, deprecated or malformed
         raise unknown(id) from error
     if suite is not None:
         warnings.warn(

@@ -13,37 +13,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from e3b_gym.command import Parser, answer, at_least
 from e3b_gym.envs import make, play
-from e3b_gym.envs.registry import SUITES, SuiteNotInstalledError, TaskRecord, all_tasks
+from e3b_gym.envs.registry import SUITES, TaskRecord, all_tasks
 
+MOST_FPS = 1000.0
 ACTIONS_SHOWN = 48
 """Characters of action names in the list."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
+    return answer(arguments, None, _run)
+
+
+def _run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.id is None:
         if options.watch or options.keys or options.record:
-            print("which environment? give its id, e.g. MiniGrid-MultiRoom-N6-v0", file=sys.stderr)
-            return 2
+            raise ValueError("which environment? give its id, e.g. MiniGrid-MultiRoom-N6-v0")
         print_list()
         return 0
-    try:
-        _, task = all_tasks().get(options.id, (None, None))
-        names = task.actions if task is not None else ()
-        if options.record:
-            count = play.record(
-                options.id, names, options.record, seed=options.seed, steps=options.steps, fps=options.fps
-            )
-            print(f"{count} pictures in {options.record}")
-        if options.watch or options.keys:
-            play.watch(options.id, names, seed=options.seed, steps=options.steps, fps=options.fps, by_hand=options.keys)
-        if not (options.record or options.watch or options.keys):
-            print_details(options.id, task)
-    except (ValueError, SuiteNotInstalledError, ImportError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    _, task = all_tasks().get(options.id, (None, None))
+    names = task.actions if task is not None else ()
+    if options.record:
+        count = play.record(options.id, names, options.record, seed=options.seed, steps=options.steps, fps=options.fps)
+        print(f"{count} pictures in {options.record}")
+    if options.watch or options.keys:
+        play.watch(options.id, names, seed=options.seed, steps=options.steps, fps=options.fps, by_hand=options.keys)
+    if not (options.record or options.watch or options.keys):
+        print_details(options.id, task)
     return 0
 
 
@@ -75,17 +74,24 @@ def print_details(id: str, task: TaskRecord | None) -> None:
     env.close()
 
 
+def _fps(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= MOST_FPS:
+        raise argparse.ArgumentTypeError(f"must be positive and at most {MOST_FPS:g}; got {text}")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m e3b_gym.envs", description="List, watch and film the environments."
-    )
+    parser = Parser(prog="python -m e3b_gym.envs", description="List, watch and film the environments.")
     parser.add_argument("id", nargs="?", help="an environment; without one, all are listed")
     parser.add_argument("--watch", action="store_true", help="play at random in the terminal")
     parser.add_argument("--keys", action="store_true", help="play by hand in the terminal")
     parser.add_argument("--record", type=Path, metavar="FILE", help="film random play to FILE.gif or FILE.mp4")
-    parser.add_argument("--seed", type=int, help="of the episodes and of the random play")
-    parser.add_argument("--steps", type=int, default=200, help="how many steps, over one or more episodes [200]")
-    parser.add_argument("--fps", type=float, default=10, help="steps shown in a second [10]")
+    parser.add_argument("--seed", type=at_least(0), help="of the episodes and of the random play")
+    parser.add_argument(
+        "--steps", type=at_least(1), default=200, help="how many steps, over one or more episodes [200]"
+    )
+    parser.add_argument("--fps", type=_fps, default=10, help="steps shown in a second [10]")
     return parser
 
 

@@ -104,8 +104,7 @@ def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps:
 def record(id: str, names: tuple[str, ...], path: Path, *, seed: int | None, steps: int, fps: float) -> int:
     """Films random play; returns the number of pictures. The file's ending chooses the format: .gif or
     .mp4."""
-    if path.suffix not in (".gif", ".mp4"):
-        raise ValueError(f"a film ends in .gif or .mp4, got {path.name!r}")
+    check_film(path)
     try:
         import imageio.v2 as imageio
     except ImportError as error:
@@ -123,6 +122,19 @@ def record(id: str, names: tuple[str, ...], path: Path, *, seed: int | None, ste
     finally:
         env.close()
     return count
+
+
+def check_film(path: Path) -> None:
+    """Refuses a film that cannot be written, before anything is played."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ValueError(f"a film ends in .gif or .mp4; got {path.name!r}")
+    if path.is_dir():
+        raise ValueError(f"a film is a file; {path} is a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    existed = path.exists()
+    path.open("ab").close()  # raises OSError
+    if not existed:
+        path.unlink()
 
 
 def _make_rendered(

@@ -103,11 +103,23 @@ def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
         (["MiniGrid-DoorKey-5x5-v1000"], "did you mean"),
         (["CartPole-v1", "--record", "film.avi"], "ends in .gif or .mp4"),
         (["CartPole-v1", "--keys"], "needs a terminal"),
+        (["Rooms-K3-v0", "--watch", "--seed", "-1"], "--seed: must be at least 0; got -1"),
+        (["Rooms-K3-v0", "--watch", "--steps", "-5"], "--steps: must be at least 1; got -5"),
+        (["Rooms-K3-v0", "--watch", "--fps", "0"], "--fps: must be positive"),
+        (["CartPole-v1", "--record", "setup.cfg/film.gif"], "cannot use setup.cfg: file exists; choose another path"),
+        (["Rooms K3"], "unknown environment id 'Rooms K3'"),
+        (["../../etc/passwd"], "unknown environment id '../../etc/passwd'"),
+        (["Rooms-K3-v0", "stray"], "unrecognized arguments: stray; --help lists the options"),
+        (["Rooms-\udcff-v0"], "options must be UTF-8; got 'Rooms-\\udcff-v0'"),
     ],
 )
-def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_answered_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,5 +1,6 @@
 """Evaluation: fresh worlds, equal shares, honest intervals, the environment's own reward."""
 
+import errno
 import json
 
 import numpy as np
@@ -121,10 +122,34 @@ def test_an_evaluation_can_be_repeated(trained):
     assert first == again != other
 
 
-def test_greedy_and_best_are_written_beside(trained):
-    assert main([f"RUN={trained}", "EPISODES=2", "GREEDY=1", "CHECKPOINT=best"]) == 0
+def test_greedy_and_best_have_files_of_their_own(trained):
+    best = trained / "checkpoints" / "best.pt"
+    best.write_bytes(sorted((trained / "checkpoints").glob("checkpoint-*.pt"))[-1].read_bytes())
+    try:
+        assert main([f"RUN={trained}", "EPISODES=2", "GREEDY=1", "CHECKPOINT=best"]) == 0
+    finally:
+        best.unlink()
     found = json.loads((trained / "evaluation-best-greedy-seed0.json").read_text())
     assert found["actions"] == "most probable"
+
+
+def test_best_without_a_best_checkpoint_is_refused(trained, capsys):
+    assert main([f"RUN={trained}", "EPISODES=2", "CHECKPOINT=best"]) == 2
+    assert "holds no best checkpoint: none was saved with a score yet; take the latest" in capsys.readouterr().err
+
+
+def test_the_result_is_printed_even_where_it_cannot_be_written(trained, capsys, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    assert main([f"RUN={trained}", "EPISODES=2", "SEED=9"]) == 2
+    out, err = capsys.readouterr()
+    assert "success" in out
+    assert "written to" not in out
+    file = trained / "evaluation-latest-seed9.json"
+    assert err == f"error: cannot use {file}: no space left on device; free some space on that disk\n"
+    assert not list(trained.glob("evaluation-latest-seed9*"))
 
 
 def test_the_reward_is_the_environments_own(tmp_path):

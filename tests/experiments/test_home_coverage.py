@@ -218,11 +218,11 @@ def test_runs_of_one_method_are_told_apart(runs, tmp_path):
     ("words", "reason"),
     [
         (["--split", "attic"], "unknown split 'attic'; choose from train, val, test"),
-        (["--episodes", "0"], "--episodes must be at least 1"),
+        (["--episodes", "0"], "--episodes: must be at least 1; got 0"),
         (["--episodes", "100000"], "val has 500 episodes"),
-        (["--max-steps", "0"], "--max-steps must be at least 1"),
-        (["--seed", "-1"], "--seed must be 0 or more"),
-        (["--pictures", "-1"], "--pictures must be 0 or more"),
+        (["--max-steps", "0"], "--max-steps: must be at least 1; got 0"),
+        (["--seed", "-1"], "--seed: must be at least 0; got -1"),
+        (["--pictures", "-1"], "--pictures: must be at least 0; got -1"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(words, reason, runs, tmp_path, capsys):
@@ -245,8 +245,8 @@ def test_what_is_no_run_in_habitat_is_refused(runs, tmp_path, capsys):
     assert train(tiny(tmp_path / "rooms")) == 0
     assert main(["--runs", str(runs["impala"]), str(tmp_path / "rooms")]) == 2
     assert "is a run in Rooms-K3-v0; coverage is measured in Habitat" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--runs", str(runs["impala"]), "--checkpoint", "first"])
+    assert main(["--runs", str(runs["impala"]), "--checkpoint", "first"]) == 2
+    assert "--checkpoint: invalid choice: 'first'" in capsys.readouterr().err
 
 
 def test_a_home_is_drawn_with_its_path(tmp_path):

@@ -94,10 +94,10 @@ def test_it_can_be_watched_and_gets_no_bonus(rooms, capsys):
     assert "█" not in out
 
 
-def test_there_is_nothing_to_go_on_with_and_nothing_most_probable(rooms, capsys):
+def test_there_is_nothing_to_resume_and_nothing_most_probable(rooms, capsys):
     before = (rooms / "config.yaml").read_bytes()
     assert train([f"RUN={rooms}", "RESUME=1", "STEPS=1M"]) == 2
-    assert "METHOD=random learns nothing, so there is nothing to go on with" in capsys.readouterr().err
+    assert "METHOD=random learns nothing, so there is nothing to resume" in capsys.readouterr().err
     assert evaluate([f"RUN={rooms}", "GREEDY=1"]) == 2
     assert "random has no policy" in capsys.readouterr().err
     assert train(["ENV=Rooms-K3-v0", "METHOD=random", f"RUN={rooms}"]) == 2

@@ -203,20 +203,20 @@ def test_an_existing_run_is_not_overwritten(trained, capsys):
 
 
 @pytest.mark.parametrize("agent", TINY)
-def test_a_run_goes_on_where_it_was(agent, tmp_path, capsys):
+def test_a_run_resumes_where_it_was(agent, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(tiny(run, "Rooms-K3-v0", agent, "env.max_steps=10")) == 0
     assert main([f"RUN={run}", "RESUME=1"]) == 2
-    assert "has all its 64 steps" in capsys.readouterr().err
+    assert "is at frame 64, and STEPS is 64; to train on, raise it: make train" in capsys.readouterr().err
     assert main([f"RUN={run}", "RESUME=1", "learning_rate=0.5"]) == 2
     assert "start a new run" in capsys.readouterr().err
     assert main([f"RUN={run}", "RESUME=1", "METHOD=none"]) == 2
     assert main([f"RUN={run}", "RESUME=1", f"STEPS={4 * FRAMES}"]) == 0
     told = capsys.readouterr().out
     assert "changed: steps is 128" in told
-    assert "goes on at frame 64" in told
+    assert "resuming at frame 64" in told
     assert [int(row["frames"]) for row in rows(run)] == [32, 64, 96, 128]
-    assert [int(row["episodes"]) for row in rows(run)] == [0, 4, 4, 8]  # episodes begin anew at frame 64
+    assert [int(row["episodes"]) for row in rows(run)] == [0, 4, 4, 8]  # episodes restart at frame 64
     content = yaml.safe_load((run / "config.yaml").read_text())
     assert (content["config"]["steps"], len(content["provenance"])) == (4 * FRAMES, 2)
     seconds = [float(row["seconds"]) for row in rows(run)]
@@ -234,7 +234,7 @@ def test_the_inline_engine_gives_the_same_run_for_the_same_seed(tmp_path):
 
 @pytest.mark.parametrize("agent", ["impala", "ppo"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_says_how_to_go_on(agent, number, tmp_path, capsys):
+def test_a_signal_saves_and_says_how_to_resume(agent, number, tmp_path, capsys):
     run = tmp_path / "run"
 
     def send_when_it_trains():
@@ -250,9 +250,9 @@ def test_a_signal_saves_and_says_how_to_go_on(agent, number, tmp_path, capsys):
     assert code == 128 + number
     told = capsys.readouterr().out
     frames = int(rows(run)[-1]["frames"])
-    assert f"saved at frame {frames:,}; to go on: make train RUN={run} RESUME=1" in told
+    assert f"saved at frame {frames:,}; to resume: make train RUN={run} RESUME=1" in told
     assert main([f"RUN={run}", "RESUME=1", f"STEPS={frames + FRAMES}"]) == 0
-    assert f"goes on at frame {frames:,}" in capsys.readouterr().out
+    assert f"resuming at frame {frames:,}" in capsys.readouterr().out
     assert int(rows(run)[-1]["frames"]) == frames + FRAMES
 
 
@@ -263,7 +263,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("agents.impala.learner.Learner.learn", lambda self, rollout: impatient(self))
     assert main(tiny(tmp_path / "run")) == 128 + signal.SIGINT
-    assert "not saved; there is no checkpoint yet" in capsys.readouterr().err
+    assert "not saved; there is no checkpoint after frame 0 yet" in capsys.readouterr().err
 
 
 TRAINER = """
@@ -290,7 +290,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, capsys):
+def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, capsys):
     run = tmp_path / "run"
     words = tiny(run, "Rooms-K3-v0", "impala", "checkpoint_minutes=1e-4", steps=10_000_000)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -305,7 +305,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, capsys):
     process.wait()
     saved = store.load_latest().frames
     assert main([f"RUN={run}", "RESUME=1", f"STEPS={saved + FRAMES}"]) == 0
-    assert f"goes on at frame {saved:,}" in capsys.readouterr().out
+    assert f"resuming at frame {saved:,}" in capsys.readouterr().out
     assert [int(row["frames"]) for row in rows(run)] == list(range(FRAMES, saved + 2 * FRAMES, FRAMES))
 
 
@@ -328,7 +328,7 @@ def test_a_crash_leaves_word_of_the_checkpoint(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.step", broken)
     with pytest.raises(OSError, match="gone"):
         main(tiny(tmp_path / "run", "CartPole-v1", "ppo"))
-    assert "there is no checkpoint yet" in capsys.readouterr().err
+    assert "there is no checkpoint after frame 0 yet" in capsys.readouterr().err
 
 
 def test_the_line_has_what_is_known_and_leaves_out_the_rest():
