@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from test_commands import refused, snapshot
@@ -117,16 +118,18 @@ def test_a_full_disk_under_the_curve_does_not_end_the_training(agent, tmp_path, 
 
 @pytest.mark.parametrize("agent", TINY)
 def test_a_full_disk_under_the_checkpoints_is_a_warning_and_at_the_end_an_error(agent, tmp_path, monkeypatch, capsys):
-    run, write = tmp_path / "run", os.fsync
-    calls = []
+    run, write = tmp_path / "run", Path.write_bytes
+    written = []
 
-    def fails_from_the_second_checkpoint(handle):
-        calls.append(handle)
-        if len(calls) > 4:  # a checkpoint syncs its file and its folder: that of frame 0, that of frame 32
-            raise FULL
-        return write(handle)
+    def fails_after_two_checkpoints(path, content):  # those of frames 0 and 32
+        if path.name.startswith("checkpoint-"):
+            written.append(path)
+            if len(written) > 2:
+                write(path, content[:100])
+                raise FULL
+        return write(path, content)
 
-    monkeypatch.setattr("e3b_gym.files.os.fsync", fails_from_the_second_checkpoint)
+    monkeypatch.setattr("pathlib.Path.write_bytes", fails_after_two_checkpoints)
     with pytest.warns(RuntimeWarning, match=r"checkpoint of frame (64|96) is not saved: no space left.*continues"):
         assert main(tiny(run, "Rooms-K3-v0", agent, "checkpoint_minutes=1e-9", steps=3 * FRAMES)) == 1
     said = capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_without_words_the_command_explains_itself(capsys):
 
 def test_the_run_folder_holds_the_resolved_config_and_its_origin(trained):
     content = yaml.safe_load((trained / "config.yaml").read_text())
-    assert content["config"]["num_envs"] == 4
+    assert content["config"]["n_envs"] == 4
     assert content["config"]["env_options"] == {"max_steps": 10}
     assert content["provenance"][0]["commit"]
     assert content["provenance"][0]["packages"]["torch"]
