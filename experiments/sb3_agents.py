@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from agents.checkpoint import Checkpoint, loading
 from agents.impala.config import Config
 from agents.impala.networks import Networks, networks_for
-from e3b_gym.building import Recipe
+from e3b_gym.building import build_explorer
+from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer
 from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
 from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features
@@ -148,8 +149,8 @@ class SB3Player:
 
     def bonus_engine(self) -> Explorer:
         config = self._config
-        recipe = Recipe.of(config.method, config.bonus_preset, config.seed, **bonus_options(config))
-        engine = recipe.build(None, *self._spaces, 1)
+        bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **bonus_options(config))
+        engine = build_explorer(bonus, None, *self._spaces, 1)
         bind_policy(engine, self._model)
         with loading(self._checkpoint):
             engine.load_state_dict(self._checkpoint.state["bonus"])
