@@ -1,6 +1,8 @@
 """MiniHack levels as NetHack shows them: rooms, doors, lava and monsters are read from the map in wizard mode."""
 
+import errno
 import importlib
+import os
 import subprocess
 import warnings
 from dataclasses import replace
@@ -8,16 +10,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from minihack_oracle import copy_grid, minigrid_env
 from minihack_player import DELTAS, read_level
 
 from e3b_gym.envs import minihack
 from e3b_gym.envs.minihack import TASKS, level
-from e3b_gym.envs.minihack.grid_level import GridLevel, copy_grid, minigrid_env
+from e3b_gym.envs.minihack.grid_level import GridLevel
 from e3b_gym.envs.minihack.level import (
     LevelError,
     _package_directory,
     archive,
     compile_level,
+    install_level,
     level_source,
     run_lev_comp,
 )
@@ -106,6 +110,38 @@ def test_the_archive_is_the_one_that_nethacks_own_tool_writes(tmp_path):
         (tmp_path / name).write_bytes(content)
     subprocess.run([_package_directory("nle") / "nethackdir" / "dlb", "cf", "nhdat", *files], cwd=tmp_path, check=True)
     assert archive(files) == (tmp_path / "nhdat").read_bytes()
+
+
+def whole_archive(content, directory):
+    """What nhdat holds after the level was installed where there was none."""
+    directory.mkdir()
+    install_level(content, directory)
+    return (directory / "nhdat").read_bytes()
+
+
+def test_a_level_written_into_the_archive_in_place_gives_the_whole_archive(tmp_path):
+    contents = [b"short", b"long" * 2000, b"", b"middle" * 100]
+    wholes = [whole_archive(content, tmp_path / str(i)) for i, content in enumerate(contents)]
+    for content, whole in zip(contents, wholes, strict=True):
+        install_level(content, tmp_path)
+        assert (tmp_path / "nhdat").read_bytes() == whole
+
+
+@pytest.mark.parametrize("wrote", [None, 0, 10])
+def test_an_archive_that_could_not_be_written_is_not_left_half_new(wrote, tmp_path, monkeypatch):
+    def full(file, data, offset):
+        if wrote is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return wrote
+
+    install_level(b"old", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left"):
+            install_level(b"new" * 1000, tmp_path)
+    assert not (tmp_path / "nhdat").exists()
+    install_level(b"new", tmp_path)
+    assert (tmp_path / "nhdat").read_bytes() == whole_archive(b"new", tmp_path / "other")
 
 
 def test_a_level_that_does_not_compile_is_an_error_in_lev_comps_words(tmp_path):

@@ -24,7 +24,7 @@ def make(task: str | Task, **options: Any) -> MiniHackEnv:
     Args:
         task: An id of `TASKS`, or a `Task` of your own.
         **options: `observation_keys`, `crop_size`, `crop_pad`, `max_episode_steps`, `level_pool`,
-            `render_mode`; see `e3b_gym.envs.minihack.env.Options`.
+            `layout`, `render_mode`; see `e3b_gym.envs.minihack.env.Options`.
     """
     try:
         from e3b_gym.envs.minihack.env import MiniHackEnv

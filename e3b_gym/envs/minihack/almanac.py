@@ -14,6 +14,8 @@ from typing import Any
 
 from nle.nethack.nethack import DLPATH  # type: ignore[import-untyped]
 
+from e3b_gym.envs.minihack.engine import CALENDAR_OFFSET
+
 _NEW_MOON, _FULL_MOON = 0, 4
 _FRIDAY = 5
 
@@ -27,7 +29,7 @@ def is_ordinary(core_seed: int) -> bool:
     if fill is None:
         return True
     date = (ctypes.c_int * 16)()  # struct tm: nine ints and what the C library adds
-    fill(date, core_seed + 1)  # NLE keeps the calendar's stream apart from the game's by this 1
+    fill(date, core_seed + CALENDAR_OFFSET)
     day, year, weekday, day_of_year = date[3], date[5], date[6], date[7]
     if weekday == _FRIDAY and day == 13:
         return False

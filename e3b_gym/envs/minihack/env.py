@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsInt
+from typing import Any, ClassVar, SupportsInt, get_args
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from e3b_gym.envs.minihack import render
 from e3b_gym.envs.minihack.crop import crop_into
 from e3b_gym.envs.minihack.game import CONTROL_KEYS, Game
-from e3b_gym.envs.minihack.tasks import TASKS, Task
+from e3b_gym.envs.minihack.tasks import TASKS, Layout, Task, with_layout
 
 DEFAULT_KEYS = ("glyphs", "blstats", "message")
 STONE = int(nethack.GLYPH_CMAP_OFF)
@@ -47,6 +47,9 @@ class Options:
         level_pool: For levels drawn by MiniGrid: 0 compiles a new level for every episode; k > 0 compiles one
             for each of the first k episodes after a seed and then draws among those k, which makes resets
             several times faster.
+        layout: Levels of the MultiRoom tasks. "standard": MiniHack 1.0's grid of 76x21, as many rooms as the id says.
+            "authors": as the paper's authors had them, a grid of 25x25 of which levels higher than NetHack's 21 rows
+            are drawn again, and six rooms where the id says four.
         render_mode: None, "ansi" (coloured text) or "rgb_array".
     """
 
@@ -55,6 +58,7 @@ class Options:
     crop_pad: int = STONE
     max_episode_steps: int | None = None
     level_pool: int = 0
+    layout: Layout = "standard"
     render_mode: str | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +74,8 @@ class Options:
             raise ValueError(f"max_episode_steps={self.max_episode_steps}: give at least 1, or None for the task's own")
         if self.level_pool < 0:
             raise ValueError(f"level_pool={self.level_pool}: give 0 (new level every episode) or the number of levels")
+        if self.layout not in get_args(Layout):
+            raise ValueError(f"layout={self.layout!r}: choose one of {', '.join(get_args(Layout))}")
         if self.render_mode is not None and self.render_mode not in RENDER_MODES:
             raise ValueError(f"render_mode={self.render_mode!r}: choose None or one of {', '.join(RENDER_MODES)}")
 
@@ -139,7 +145,8 @@ class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # type: ignore[misc]
 
     def __init__(self, task: str | Task, **options: Any) -> None:
-        self.task, self.options = find_task(task), Options(**options)
+        self.options = Options(**options)
+        self.task = with_layout(find_task(task), self.options.layout)
         self.render_mode = self.options.render_mode
         self.observation_space = self.options.observation_space()
         self.action_space = spaces.Discrete(len(self.task.actions))

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from nle import _pynethack, nethack  # type: ignore[import-untyped]
-from nle.nethack.nethack import _new_dl  # type: ignore[import-untyped]
+from nle import nethack  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from e3b_gym.envs.minihack import almanac, scratch
-from e3b_gym.envs.minihack.level import LevelError, compile_level, level_source, stock_definition
+from e3b_gym.envs.minihack.engine import open_nethack
+from e3b_gym.envs.minihack.level import LevelError, compile_level, install_level, level_source, stock_definition
 from e3b_gym.envs.minihack.tasks import StockLevel, Task
 
 CONTROL_KEYS = ("blstats", "message", "program_state", "internal")
@@ -44,7 +44,8 @@ _OPTIONS = (
 )
 """MiniHack's, but the game says less when it is over: nobody sees it, and it costs as much as a dozen steps."""
 _SCORES = ("record", "logfile", "xlogfile")
-"""Files in which NetHack notes every game that ended."""
+"""Files in which NetHack notes every game that ended; it reads the first one only."""
+_GAMES_PER_LOG = 64
 _QUESTIONS_FOR_THE_AGENT = (b"eat", b"attack", b"direction?", b"pray")
 _CALENDAR_MESSAGES = (b"moon tonight", b"Friday the 13th")
 # indices into NLE's `internal` and `program_state`
@@ -89,19 +90,16 @@ class Game:
         self._pool: list[bytes] = []
         self._blstats, self._message = buffers["blstats"], buffers["message"]
         self._internal, self._program_state = buffers["internal"], buffers["program_state"]
-        self._begun, self._turn, self.seeds = False, 0, (0, 0)
+        self._begun, self._turn, self._games, self.seeds = False, 0, 0, (0, 0)
         skill = task.kind == "skill"
         self._all_questions = skill
         character = "cav-hum-neu-mal" if skill else "rog-hum-cha-mal"
         pickup = "!autopickup" if skill else "autopickup"
         self._directory = _new_game_directory()
-        self._library, library_path = _new_dl(str(self._directory))
         options = ",".join((_OPTIONS, pickup, *extra_options, f"name:Agent-{character}"))
-        self._nethack = _pynethack.Nethack(
-            library_path, str(self._directory), options, spawn_monsters=False, fix_moon_phase=True
-        )
+        self._nethack, library = open_nethack(self._directory, options)
         self._nethack.set_buffers(**buffers)
-        self.close = weakref.finalize(self, _close, self._nethack, self._library, self._directory, os.getpid())
+        self.close = weakref.finalize(self, _close, self._nethack, library, self._directory, os.getpid())
 
     def forget_levels(self) -> None:
         """Empties the level pool, so that the episodes after a new seed depend on nothing but the seed."""
@@ -110,11 +108,14 @@ class Game:
 
     def reset(self, rng: np.random.Generator) -> None:
         """Starts the next episode of a seed stream; the buffers then hold the first observation."""
+        level = self._next_level(rng)
         self._restore_directory()
-        self._write_level(rng)
         for _ in range(_MAX_ATTEMPTS):
             self._quit()
             self._forget_scores()
+            if level is not None:
+                self._install(level)
+                level = None
             self.seeds = _draw_seeds(rng)
             self._nethack.set_initial_seeds(*self.seeds, False, None)
             self._nethack.reset()
@@ -139,35 +140,32 @@ class Game:
             return Outcome(reward + REWARD_WIN, "success")
         return Outcome(reward, "timeout" if self.steps >= self.max_steps else None)
 
-    def _write_level(self, rng: np.random.Generator) -> None:
-        """Puts the next level in place.
+    def _next_level(self, rng: np.random.Generator) -> bytes | None:
+        """The compiled level of the next episode, or None where it is in place already.
 
-        Draws the same count of numbers whether or not a stock level is already there.
+        Draws the same count of numbers in both cases.
         """
         seed = int(rng.integers(_SEED_BOUND))
         if not self._pool_size:
-            self._install(self._compile_level(seed, rng))
-        elif len(self._pool) < self._pool_size:
+            return self._compile_level(seed, rng)
+        if len(self._pool) < self._pool_size:
             self._pool.append(self._compile_level(seed, rng))
-            self._install(self._pool[-1])
-        elif not self._fixed:
-            self._install(self._pool[seed % len(self._pool)])
+            return self._pool[-1]
+        return None if self._fixed else self._pool[seed % len(self._pool)]
 
-    def _install(self, archive: bytes) -> None:
-        # NetHack may still hold the old archive open: put the new one in its place instead of overwriting it.
-        fresh = self._directory / "nhdat.new"
+    def _install(self, level: bytes) -> None:
         try:
-            fresh.write_bytes(archive)
+            install_level(level, self._directory)
         except OSError as error:
             remedy = "make room there, or set TMPDIR to a place that has it"
-            raise OSError(error.errno, f"{error.strerror}, so NetHack gets no level; {remedy}", str(fresh)) from error
-        fresh.replace(self._directory / "nhdat")
+            message = f"{error.strerror}, so NetHack gets no level; {remedy}"
+            raise OSError(error.errno, message, f"{self._directory}/nhdat") from error
 
     def _restore_directory(self) -> None:
-        """Lays the game's files anew where somebody has cleaned up: systemd, for one, removes a user's files in memory
-        when the user logs out, although programs may go on.
+        """Creates the game's files again where they were cleaned up: systemd, for one, removes a user's files in
+        memory when the user logs out, although programs may still run.
         """
-        if not (self._directory / "save").exists():
+        if not os.path.exists(f"{self._directory}/save"):
             _fill_game_directory(self._directory)
             if self._fixed and self._pool:
                 self._install(self._pool[0])
@@ -213,9 +211,16 @@ class Game:
                 self._nethack.step(keys.pop(0))
 
     def _forget_scores(self) -> None:
-        """Nobody reads them, and they grow."""
-        for name in _SCORES:
-            os.truncate(f"{self._directory}/{name}", 0)
+        """Empties the score files. The list of best games is shown at the end of the next game, so it must be empty
+        then; the logs only grow.
+        """
+        record, *logs = (f"{self._directory}/{name}" for name in _SCORES)
+        if os.stat(record).st_size:
+            os.truncate(record, 0)
+        self._games += 1
+        if self._games % _GAMES_PER_LOG == 0:
+            for log in logs:
+                os.truncate(log, 0)
 
     def _answer_prompts(self) -> bool:
         """Answers what the agent is not asked. Returns whether the game is over."""

@@ -1,4 +1,4 @@
-"""Levels drawn by MiniGrid's generators, as text for NetHack's level compiler and as what the compiler makes of it.
+"""Levels drawn on a grid, as text for NetHack's level compiler and as what the compiler makes of it.
 
 The compiler, lev_comp, is a program of its own: starting it for every episode takes a millisecond on an idle machine,
 and several where processes wait for a core. A compiled level is a list of instructions for a stack machine behind
@@ -12,13 +12,11 @@ and a level drawn on a grid needs nine of the latter. `GridLevel.assemble` write
 
 from __future__ import annotations
 
-import importlib
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from e3b_gym.envs.minihack.tasks import MAP_HEIGHT, MAP_WIDTH, LavaCrossing, MultiRoom
+from e3b_gym.envs.minihack.tasks import MAP_HEIGHT, MAP_WIDTH
 
 LEVEL_NAME = "mylevel"
 """The level that MiniHack's dungeon file puts first."""
@@ -56,9 +54,13 @@ class GridLevel:
 
     @property
     def can_be_assembled(self) -> bool:
-        """Whether NetHack has room for the map, and the doors are of a known kind; else lev_comp decides."""
-        fits = len(self.rows) <= MAP_HEIGHT and len(self.rows[0]) <= MAP_WIDTH
-        return fits and self.door_state in _DOOR_STATES
+        """Whether the doors are of a known kind; else lev_comp decides."""
+        return self.door_state in _DOOR_STATES
+
+    @property
+    def fits(self) -> bool:
+        """Whether NetHack has room for the map."""
+        return len(self.rows) <= MAP_HEIGHT and len(self.rows[0]) <= MAP_WIDTH
 
     @property
     def _elsewhere(self) -> Cell:
@@ -168,51 +170,3 @@ def _push_place(cell: Cell) -> bytes:
 
 def _ints(*values: int) -> Iterable[bytes]:
     return (_push(_INT, value) for value in values)
-
-
-def minigrid_env(level: MultiRoom | LavaCrossing) -> Any:
-    """The MiniGrid environment whose generator draws such levels."""
-    envs = importlib.import_module("minigrid.envs")
-    if isinstance(level, LavaCrossing):
-        return envs.CrossingEnv(size=level.size, num_crossings=level.rivers)
-    return envs.MultiRoomEnv(
-        minNumRooms=level.rooms,
-        maxNumRooms=level.rooms,
-        maxRoomSize=level.max_room_size,
-        width=level.width,
-        height=level.height,
-    )
-
-
-def copy_grid(grid_env: Any, level: MultiRoom | LavaCrossing) -> GridLevel:
-    """The current grid of a MiniGrid env as a NetHack level.
-
-    As in MiniHack, empty rows above the rooms are dropped, cells left of the first and right of the last wall
-    of a row are solid stone, and the grid's last row is left out (MultiRoom never uses it; for LavaCrossing
-    solid stone replaces the wall).
-    """
-    rooms = level if isinstance(level, MultiRoom) else MultiRoom(rooms=1)
-    wall = "L" if rooms.lava_walls else "|"
-    symbols = {"wall": wall, "door": "+", "lava": "L"}
-    grid, doors = grid_env.grid, []
-    rows: list[str] = []
-    top = 0
-    width = grid.width
-    for y in range(grid.height - 1):
-        cells = grid.grid[y * width : (y + 1) * width]
-        row = "".join(["." if cell is None else symbols.get(cell.type, ".") for cell in cells])
-        if wall not in row:
-            top += not rows
-            continue
-        first, last = row.index(wall), row.rindex(wall)
-        rows.append(" " * first + row[first : last + 1] + " " * (width - last - 1))
-        doors += [(x, y - top) for x, symbol in enumerate(row) if symbol == "+"]
-    goal_x, goal_y = _goal_position(grid)
-    start = int(grid_env.agent_pos[0]), int(grid_env.agent_pos[1]) - top
-    return GridLevel(tuple(rows), start, (goal_x, goal_y - top), tuple(doors), rooms.doors, rooms.monsters)
-
-
-def _goal_position(grid: Any) -> Cell:
-    index = next(i for i, cell in enumerate(grid.grid) if cell is not None and cell.type == "goal")
-    y, x = divmod(index, grid.width)
-    return x, y

@@ -3,15 +3,17 @@
 description (.des text) -> lev_comp -> mylevel.lev -> nhdat, the archive NetHack opens at the start of a game.
 MiniHack runs a shell script for this (cp, lev_comp, dlb: about 20 ms) and ignores its exit code, so that a
 level that does not compile silently replays the last one. Here lev_comp runs directly, a failure raises
-`LevelError`, and Python writes the archive. Levels drawn on a grid, new in every episode, need no lev_comp
-(`grid_level`).
+`LevelError`, and Python writes the archive, after the first time only the level in it. Levels drawn on a grid, new in
+every episode, need no lev_comp (`grid_level`).
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import importlib.util
+import os
 import subprocess
 import tempfile
 import warnings
@@ -20,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from e3b_gym.envs.minihack import scratch
-from e3b_gym.envs.minihack.grid_level import LEVEL_NAME, SAMPLES, GridLevel, Opening, copy_grid, minigrid_env
-from e3b_gym.envs.minihack.tasks import StockLevel, Task
+from e3b_gym.envs.minihack.drawing import draw_crossing, draw_rooms
+from e3b_gym.envs.minihack.grid_level import LEVEL_NAME, SAMPLES, GridLevel, Opening
+from e3b_gym.envs.minihack.tasks import MAP_HEIGHT, MAP_WIDTH, MultiRoom, StockLevel, Task
 
 with warnings.catch_warnings():
     # Here and not where it is used: it imports pkg_resources, which warns, and keeps an exception whose traceback would
@@ -42,26 +45,66 @@ def compile_level(level: str | GridLevel, directory: Path) -> bytes:
         directory: A private directory; nothing stays behind in it.
 
     Returns:
-        The nhdat archive that starts NetHack in this level.
+        The contents of a .lev file, for `install_level`.
 
     Raises:
-        LevelError: If lev_comp rejects the description, with its own words.
+        LevelError: If lev_comp rejects the description, with lev_comp's message.
     """
-    library = _package_directory("minihack") / "lib"
-    return archive(
-        {
-            "dungeon": _read(library / "dungeon"),
-            f"{LEVEL_NAME}.lev": _compiled(level, directory),
-            "quest.dat": _read(library / "quest.dat"),
-        }
-    )
-
-
-def _compiled(level: str | GridLevel, directory: Path) -> bytes:
     if isinstance(level, str):
         return run_lev_comp(level, directory)
+    if not level.fits:
+        rows, columns = len(level.rows), len(level.rows[0])
+        limits = f"lev_comp takes {MAP_HEIGHT} rows and {MAP_WIDTH} columns"
+        raise LevelError(f"the map has {rows} rows and {columns} columns; {limits}")
     opening = _opening() if level.can_be_assembled else None
     return run_lev_comp(level.description(), directory) if opening is None else level.assemble(opening)
+
+
+def install_level(level: bytes, directory: Path) -> None:
+    """Writes the archive nhdat that starts NetHack in this level. No game may be running in the directory.
+
+    The level is the archive's last file. Where an archive exists, only the level and the header, which holds the
+    archive's length, are written.
+    """
+    path, (head, start) = directory / "nhdat", _archive_before_level()
+    header = head + f"{start + len(level):8d}\n".encode()
+    try:
+        file = os.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        _write_archive(level, path)
+        return
+    try:
+        written = os.pwrite(file, header, 0) + os.pwrite(file, level, start)
+        os.ftruncate(file, start + len(level))
+        if written != len(header) + len(level):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        path.unlink()  # half old, half new: the next level writes a whole archive
+        raise
+    finally:
+        os.close(file)
+
+
+def _write_archive(level: bytes, path: Path) -> None:
+    try:
+        path.write_bytes(archive(_static_files() | {f"{LEVEL_NAME}.lev": level}))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@functools.cache
+def _static_files() -> dict[str, bytes]:
+    """What NetHack reads besides the level."""
+    library = _package_directory("minihack") / "lib"
+    return {name: (library / name).read_bytes() for name in ("dungeon", "quest.dat")}
+
+
+@functools.cache
+def _archive_before_level() -> tuple[bytes, int]:
+    """The header up to the archive's length, and the offset of the level."""
+    empty = archive(_static_files() | {f"{LEVEL_NAME}.lev": b""})
+    return empty[: len(_archive_header(0, 0, 0, 0)) - 9], len(empty)
 
 
 @functools.cache
@@ -125,13 +168,9 @@ def level_source(task: Task) -> Callable[[int], str | GridLevel]:
     if isinstance(level, StockLevel):
         text = stock_definition(level.entry_point)[0]
         return lambda seed: text
-    grid_env = minigrid_env(level)
-
-    def draw(seed: int) -> GridLevel:
-        grid_env.reset(seed=seed)
-        return copy_grid(grid_env, level)
-
-    return draw
+    if isinstance(level, MultiRoom):
+        return functools.partial(draw_rooms, level)
+    return functools.partial(draw_crossing, level)
 
 
 @functools.cache
@@ -174,8 +213,3 @@ def _package_directory(package: str) -> Path:
 @functools.cache
 def _lev_comp() -> str:
     return str(_package_directory("nle") / "nethackdir" / "lev_comp")
-
-
-@functools.cache
-def _read(path: Path) -> bytes:
-    return path.read_bytes()

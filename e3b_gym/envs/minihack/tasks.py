@@ -3,17 +3,20 @@
 The sixteen ids of Henaff et al. 2022 (Appendix C.1.1) carry `paper=True`; beside them stand the unrestricted
 skill tasks, under MiniHack's name ("-Full-v0") and the paper's ("-v0"), the half of LavaCross without wands and horns,
 WoD with a sleeping monster, and the MultiRoom and LavaCrossing families they come from. Actions, time limits and levels
-are MiniHack 1.0's, with two repairs: an id with "N4" has four rooms (MiniGrid's N4-S5-v0 has six), and LavaCrossing is
+are MiniHack 1.0's, with two fixes: an id with "N4" has four rooms (MiniGrid's N4-S5-v0 has six), and LavaCrossing is
 made on its own 19x19 grid.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 MAP_WIDTH, MAP_HEIGHT = 76, 21
 """The largest MAP block that a NetHack level holds beside its borders (columns, rows)."""
+
+Layout = Literal["standard", "authors"]
+"""Of MultiRoom: MiniHack 1.0's grid with as many rooms as the id says, or what the paper's authors had."""
 
 MOVES = ("N", "E", "S", "W", "NE", "SE", "SW", "NW")
 _COMMANDS = """
@@ -93,6 +96,20 @@ class Task:
     def source(self) -> str:
         """Who used it and where the level comes from, in words."""
         return f"{'the paper; ' if self.paper else ''}{self.level}"
+
+
+_AUTHORS_GRID = 25  # columns and rows; levels of more than 21 rows are drawn again
+_AUTHORS_ROOMS = {4: 6}  # MiniGrid's N4-S5-v0, which MiniHack used, has six rooms
+
+
+def with_layout(task: Task, layout: Layout) -> Task:
+    """A MultiRoom task with the levels of a layout; "standard" is the task itself."""
+    if layout == "standard":
+        return task
+    if not isinstance(task.level, MultiRoom):
+        raise ValueError(f"layout={layout!r}: {task.id} is no MultiRoom task; leave the option out")
+    rooms = _AUTHORS_ROOMS.get(task.level.rooms, task.level.rooms)
+    return replace(task, level=replace(task.level, rooms=rooms, width=_AUTHORS_GRID, height=_AUTHORS_GRID))
 
 
 PAPER_IDS = (

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from e3b_gym.envs.minihack.crop import crop_into
 from e3b_gym.envs.minihack.env import RENDER_MODES, Options, find_task
 from e3b_gym.envs.minihack.game import Game
-from e3b_gym.envs.minihack.tasks import Task
+from e3b_gym.envs.minihack.tasks import Task, with_layout
 
 Batch = dict[str, NDArray[Any]]
 
@@ -52,7 +52,8 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
         self._games: list[Game] = []  # first, for `close` after a refused argument
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: give at least 1")
-        self.task, self.options, self.num_envs, self.copy = find_task(task), Options(**options), num_envs, copy
+        self.options, self.num_envs, self.copy = Options(**options), num_envs, copy
+        self.task = with_layout(find_task(task), self.options.layout)
         self.render_mode = self.options.render_mode
         self.single_observation_space = self.options.observation_space()
         self.single_action_space = spaces.Discrete(len(self.task.actions))
