@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from e3b_gym.envs import check_options
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -38,6 +40,7 @@ class RunConfig:
     steps: int = 50_000_000
 
     def __post_init__(self) -> None:
+        check_options(self.env_options)
         self._require_counts("steps", "dim")
         seed = self.seed
         self._require("seed", isinstance(seed, int) and 0 <= seed < 2**32, "a whole number in [0, 2**32)")

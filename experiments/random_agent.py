@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
+from e3b_gym.envs import check_options
 from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Tree
 
@@ -39,6 +40,9 @@ class RandomConfig:
     seed: int = 0
     steps: ClassVar[int] = 0
     threads: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_options(self.env_options)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for YAML."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -28,9 +29,26 @@ __all__ = [
     "NoisyVectorObservation",
     "SuiteNotInstalledError",
     "UnknownEnvironmentError",
+    "check_options",
     "make",
     "make_vec",
 ]
+
+_ARGUMENTS = ("id", "num_envs", "seed")
+
+
+def check_options(names: Iterable[str]) -> None:
+    """Refuses options by the names of `make_vec`'s own arguments, with which they would collide.
+
+    Raises:
+        ValueError: Names the argument.
+    """
+    taken = [name for name in names if name in _ARGUMENTS]
+    if taken:
+        raise ValueError(
+            f"{', '.join(taken)}: no option of an environment; the id, the number of environments and the seed have "
+            "arguments (in commands: ENV=, n_envs=, SEED=)"
+        )
 
 
 def make(

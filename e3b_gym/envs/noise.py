@@ -127,10 +127,11 @@ class NoisyVectorObservation(VectorWrapper):
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        seed = int(seed) if isinstance(seed, np.integer) else seed
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
-        for i, own in enumerate(seeds or ()):
+        for i, own in enumerate(() if seeds is None else seeds):
             if own is not None:
-                self._generators[i] = _generator(own)
+                self._generators[i] = _generator(int(own))
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # lists too
         self._elapsed[:] = 0
         return _merge(observations, self._draw_all()), infos

@@ -113,3 +113,12 @@ def test_noise_is_not_added_twice() -> None:
 def test_a_batch_that_resets_later_is_refused() -> None:
     with pytest.raises(ValueError, match="SAME_STEP"):
         NoisyVectorObservation(SyncVectorEnv([lambda: make(CARTPOLE)]), noise=3)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_numpy_integer_seeds_a_batch_like_an_int(seed: int) -> None:
+    envs = NoisyVectorObservation(make_vec(CARTPOLE, 2), noise=30)
+    expected = envs.reset(seed=seed)[0]
+    for same in (np.int64(seed), np.int32(seed), np.array([seed, seed + 1]).tolist()):
+        np.testing.assert_equal(envs.reset(seed=same)[0], expected)
+    envs.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from e3b_gym.envs import UnknownEnvironmentError, make, make_vec, registry
+from e3b_gym.envs import UnknownEnvironmentError, check_options, make, make_vec, registry
 from e3b_gym.envs.registry import SUITES, Suite, Task, all_tasks
 
 PAPER = [
@@ -198,3 +198,10 @@ def test_processes_can_start_afresh() -> None:
 def test_wrong_settings_are_named(id: str, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_vec(id, **{"num_envs": 1, **options})
+
+
+def test_arguments_of_make_vec_are_no_options_of_an_environment() -> None:
+    check_options({"noise": 3, "layout": "authors"})
+    for name in ("seed", "num_envs", "id"):
+        with pytest.raises(ValueError, match=rf"{name}: no option of an environment.*n_envs="):
+            check_options({"noise": 3, name: 1})

@@ -147,6 +147,8 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
         (["ENV=Pendulum-v1"], "IMPALA acts in Discrete action spaces"),
         (["env.colour=red"], "has no option colour"),
         (["ENV=VizdoomMyWayHomeSparse-v0", "env.colour=red"], "does not take all of env.colour"),
+        (["env.seed=3"], "seed: no option of an environment"),
+        (["env.num_envs=3", "env.id=x"], "num_envs, id: no option of an environment"),
         (["batch_size=24"], "batch_size must be a multiple of n_steps (8) that divides n_steps * n_envs (32)"),
         (["bonus_preset=best"], "unknown preset 'best'"),
         (["RESUME=maybe"], "RESUME is a switch"),
