@@ -15,7 +15,7 @@ from torch import Tensor
 from agents.checkpoint import Checkpoint, CheckpointStore, loading
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
-from agents.impala.policy import Policy
+from agents.impala.policy import Policy, sample_actions
 from agents.impala.training import Training, Update
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
@@ -115,7 +115,7 @@ class ImpalaPlayer:
         self._state, self.logits = out.state, out.logits[0]  # [N, A]
         if self._greedy:
             return self.logits.argmax(-1).numpy()
-        return torch.multinomial(self.logits.softmax(-1), 1, generator=self._generator)[:, 0].numpy()
+        return sample_actions(self.logits, self._generator).numpy()
 
     def bonus_engine(self) -> Explorer:
         """The learned bonus for one environment, with the scale that training arrived at."""

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
-from agents.impala.policy import Policy
+from agents.impala.policy import Policy, sample_actions
 from agents.impala.rollout import NO_SUCCESS_KNOWN, Rollout
 from e3b_gym.envs import make_vec
 from e3b_gym.unroll import Tree, tree_leaves, tree_map
@@ -92,17 +92,15 @@ class Actor:
         self._state = out.state
         logits = out.logits[0]
         rollout.logits[t] = logits.numpy()
-        noise = torch.empty_like(logits).exponential_(generator=self._generator)
-        # Draws from p like torch.multinomial, but lets NaN through to the learner, which names its cause.
-        return (logits.softmax(-1) / noise).argmax(-1).numpy()
+        return sample_actions(logits, self._generator).numpy()
 
     def _count(self, rollout: Rollout, t: int, done: Any, infos: dict[str, Any]) -> None:
         self._return += rollout.reward[t]
         self._length += 1
         rollout.episode_return[t], rollout.episode_length[t] = self._return, self._length
-        told = infos.get("final_info", {})
-        if "is_success" in told:
-            rollout.success[t] = np.where(done & told.get("_is_success", done), told["is_success"], NO_SUCCESS_KNOWN)
+        final = infos.get("final_info", {})
+        if "is_success" in final:
+            rollout.success[t] = np.where(done & final.get("_is_success", done), final["is_success"], NO_SUCCESS_KNOWN)
         else:
             rollout.success[t] = NO_SUCCESS_KNOWN
         self._return[done], self._length[done] = 0.0, 0

@@ -33,6 +33,8 @@ class Config(RunConfig):
     """Of the policy: "rmsprop" as in the paper, or "adam", whose first steps are no larger than later ones."""
     learning_rate: float = 1e-4
     """Learning rate of the policy."""
+    learning_rate_final: float | None = None
+    """The policy's learning rate changes linearly to this one over the run's `steps`; None keeps it constant."""
     rms_alpha: float = 0.99
     """Smoothing constant of RMSprop."""
     rms_eps: float = 1e-5
@@ -43,6 +45,8 @@ class Config(RunConfig):
     """Discount factor."""
     ent_coef: float = 0.005
     """Weight of the entropy in the loss."""
+    ent_coef_final: float | None = None
+    """`ent_coef` changes linearly to this value over the run's `steps`; None keeps it constant."""
     vf_coef: float = 0.5
     """Weight of the value loss, which is half the squared error, as in IMPALA."""
     rho_bar: float = 1.0
@@ -103,6 +107,9 @@ class Config(RunConfig):
         self._require("value_heads", self.value_heads in (1, 2), "1 or 2")
         if self.intrinsic_gamma is not None:
             self._require("intrinsic_gamma", 0 <= self.intrinsic_gamma <= 1, "in [0, 1], or None")
+        for name in ("learning_rate_final", "ent_coef_final"):
+            if getattr(self, name) is not None:
+                self._require(name, getattr(self, name) >= 0, "0 or more, or None")
         if self.clip_range is not None:
             self._require("clip_range", self.clip_range > 0, "a positive number, or None")
         if self.clip_range_high is not None:

@@ -3,7 +3,7 @@
     embed once -> score with the memories of those slots -> mix the reward -> encoder step -> policy step (`losses`)
 
 The encoder's half and the policy's half of an update meet twice: the policy's losses need the bonus, and the optimisers
-step only when both sides' gradients are numbers. In between they may run side by side.
+step only when both sides' gradients are finite. In between they may run in two threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from agents.impala.config import Config
-from agents.impala.losses import Batch, policy_losses
+from agents.impala.losses import Batch, Rewards, policy_losses
 from agents.impala.networks import networks_for
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
@@ -63,23 +63,41 @@ class Learner:
         self.encoder_optimizer = (
             torch.optim.Adam(weights, lr=config.encoder_learning_rate, fused=True) if weights else None
         )
-        # PyTorch's operations leave Python free meanwhile, so encoder and policy learn side by side.
+        # PyTorch's operations release Python's lock, so encoder and policy can learn at the same time.
         share = (max(config.threads // 2, 1),)
-        self._second = ThreadPoolExecutor(1, "encoder", torch.set_num_threads, share) if config.threads > 1 else None
+        self._encoder_thread = (
+            ThreadPoolExecutor(1, "encoder", torch.set_num_threads, share) if config.threads > 1 else None
+        )
         self.version = 0
         self.frames = 0
         self._updates = 0
+        self._ent_coef = config.ent_coef
         self.seconds: dict[str, float] = defaultdict(float)
 
     def learn(self, rollout: Rollout) -> list[Stats]:
-        """Updates on all columns of a rollout, `config.columns` at a time; returns what is worth a curve of each."""
-        lag = {"policy_lag": float(self.version - rollout.version)}
-        batches = self._batches(rollout)
-        stats = [self._first_pass(batch) | lag for batch in batches]
+        """Updates on all columns of a rollout, `config.columns` at a time; returns the statistics of each update."""
+        common = {"policy_lag": float(self.version - rollout.version), **self._follow_schedules()}
+        batches, rewards, stats = self._batches(rollout), list[Rewards](), list[Stats]()
+        for batch in batches:
+            found, numbers = self._first_pass(batch)
+            rewards.append(found)
+            stats.append(numbers | common)
         for _ in range(1, self.config.n_epochs):
-            stats += [self._another_pass(batch) | lag for batch in batches]
+            stats += [self._another_pass(*known) | common for known in zip(batches, rewards, strict=True)]
         self.version += 1
         self.frames += rollout.steps * rollout.num_envs
+        return stats
+
+    def _follow_schedules(self) -> Stats:
+        """Sets what changes linearly over the run to its value at this frame; returns those values."""
+        config, stats = self.config, Stats()
+        progress = min(self.frames / config.steps, 1.0)
+        if config.ent_coef_final is not None:
+            self._ent_coef = stats["ent_coef"] = _between(config.ent_coef, config.ent_coef_final, progress)
+        if config.learning_rate_final is not None:
+            rate = stats["learning_rate"] = _between(config.learning_rate, config.learning_rate_final, progress)
+            for group in self.policy_optimizer.param_groups:
+                group["lr"] = rate
         return stats
 
     def _batches(self, rollout: Rollout) -> list[Batch]:
@@ -93,46 +111,45 @@ class Learner:
             Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part], truncated[:, part]) for part in parts
         ]
 
-    def _first_pass(self, batch: Batch) -> Stats:
+    def _first_pass(self, batch: Batch) -> tuple[Rewards, Stats]:
         """Scores the bonus; trains encoder and policy."""
-        scored = self._beside(self._score, batch)
+        scored = self._submit(self._score, batch)
         out = self._policy_forward(batch)
-        features, stats = scored()
-        encoder = self._beside(self._encoder_gradients, features, batch.unroll)
-        stats |= self._policy_gradients(batch, out)
+        features, rewards, stats = scored()
+        encoder = self._submit(self._encoder_gradients, features, batch.unroll)
+        stats |= self._policy_gradients(batch, rewards, out)
         stats |= encoder()
-        with self._timed("optimisers"):  # both only now, when every term is known to be a number
+        with self._timed("optimisers"):  # both only now, when every term is known to be finite
             self.policy_optimizer.step()
             if self.encoder_optimizer is not None:
                 self.encoder_optimizer.step()
         self._updates += 1
-        return stats
+        return rewards, stats
 
-    def _another_pass(self, batch: Batch) -> Stats:
-        """Trains the policy once more on rewards that are known."""
-        stats = self._policy_gradients(batch, self._policy_forward(batch))
+    def _another_pass(self, batch: Batch, rewards: Rewards) -> Stats:
+        """Trains the policy once more."""
+        stats = self._policy_gradients(batch, rewards, self._policy_forward(batch))
         with self._timed("optimisers"):
             self.policy_optimizer.step()
         return stats
 
-    def _beside(self, task: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Does the task, in the second thread if there is one; what it returns gives the result when it is there."""
-        if self._second is None:
+    def _submit(self, task: Callable[..., T], *args: Any) -> Callable[[], T]:
+        """Runs `task`, on the encoder thread if there is one; returns a callable that waits for the result."""
+        if self._encoder_thread is None:
             result = task(*args)
             return lambda: result
-        future: Future[T] = self._second.submit(task, *args)
+        future: Future[T] = self._encoder_thread.submit(task, *args)
         return future.result
 
-    def _score(self, batch: Batch) -> tuple[Any, Stats]:
-        """The bonus's features, with a graph for the encoder; the batch learns its rewards."""
+    def _score(self, batch: Batch) -> tuple[Any, Rewards, Stats]:
+        """The bonus's features, with a graph for the encoder, the rewards with the bonus, and statistics."""
         unroll = batch.unroll
         with self._timed("embed"), torch.set_grad_enabled(self.encoder_optimizer is not None):
             features = self.bonus.embed(unroll)
         with self._timed("score"), torch.no_grad():
             bonus = self._bonus_of(features, unroll)  # [T, B]
-            batch.terms = self.bonus.policy_terms(features, unroll)
-            batch.streams = list(self._streams(batch.reward, bonus))
-        return features, {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
+            rewards = Rewards(list(self._streams(batch.reward, bonus)), self.bonus.policy_terms(features, unroll))
+        return features, rewards, {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
 
     def _bonus_of(self, features: Any, unroll: Unroll) -> Tensor:
         try:
@@ -160,9 +177,9 @@ class Learner:
             finals = batch.finals() if bootstrapped else None
             return self.policy(unroll.obs, starts, batch.state, finals)  # type: ignore[no-any-return]
 
-    def _policy_gradients(self, batch: Batch, out: Output) -> Stats:
+    def _policy_gradients(self, batch: Batch, rewards: Rewards, out: Output) -> Stats:
         with self._timed("policy"):
-            losses, stats = policy_losses(self.config, batch, out)
+            losses, stats = policy_losses(self.config, batch, rewards, out, self._ent_coef)
             return _backward(self.policy_optimizer, losses, self.config.max_grad_norm, "policy_grad_norm") | stats
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
@@ -220,6 +237,10 @@ def _backward(optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], li
         for gradient in gradients:
             gradient *= limit / length
     return {f"loss_{name}": loss.item() for name, loss in losses.items()} | {norm: float(length)}
+
+
+def _between(first: float, last: float, progress: float) -> float:
+    return first + (last - first) * progress
 
 
 def _policy_optimizer(config: Config, policy: Policy) -> torch.optim.Optimizer:

@@ -12,8 +12,8 @@ there with the value of the terminal observation: r_t + gamma V(terminal observa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,30 +21,27 @@ from torch.nn import functional as F
 
 from agents.impala.config import Config
 from agents.impala.policy import Finals, Output, State
-from agents.impala.vtrace import vtrace
+from agents.impala.shapes import require_shape
+from agents.impala.vtrace import VTrace, vtrace
 from e3b_gym.unroll import Unroll, tree_map
 
 # Advantages that differ less say nothing, and are not blown up.
 SMALLEST_DEVIATION = 1e-6
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batch:
-    """Some columns of a rollout, and what the first pass over them finds out.
+    """Some columns of a rollout.
 
     Attributes:
         unroll, state, reward: the experience, the LSTM's state before it, the environment's rewards [T, B].
         truncated: [T, B] bool, a time limit ended the episode.
-        streams: rewards [T, B] and discount of each value head, with the bonus.
-        terms: AGAC's terms of advantage and value target, if the method has them.
     """
 
     unroll: Unroll
     state: State
     reward: Tensor
     truncated: Tensor
-    streams: list[tuple[Tensor, float]] = field(default_factory=list)
-    terms: tuple[Tensor, Tensor] | None = None
 
     @property
     def time_limits(self) -> Tensor:
@@ -58,46 +55,75 @@ class Batch:
         return Finals(tree_map(lambda leaf: leaf[chosen], self.unroll.terminal_obs), (step, env))
 
 
-def policy_losses(config: Config, batch: Batch, out: Output) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The losses by name, and what else is worth a curve.
+class Rewards(NamedTuple):
+    """What the policy learns from in a batch, with the bonus; found by the first pass over it.
+
+    Attributes:
+        streams: rewards [T, B] and discount of each value head.
+        terms: AGAC's terms of advantage and value target, each [T, B]; None for other methods.
+    """
+
+    streams: list[tuple[Tensor, float]]
+    terms: tuple[Tensor, Tensor] | None
+
+
+def policy_losses(
+    config: Config, batch: Batch, rewards: Rewards, out: Output, ent_coef: float
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The losses by name, and statistics.
 
     Args:
         config: the run.
-        batch: unrolls whose rewards are known.
+        batch: the experience.
+        rewards: of its steps.
         out: what the learner's policy says to their T+1 observations and, with `bootstrap_truncated`, to those where
             a time limit ended an episode.
+        ent_coef: weight of the entropy in this update.
     """
-    unroll, terms, values = batch.unroll, batch.terms, out.values  # values [T+1, B, heads]
+    unroll, values = batch.unroll, out.values  # values [T+1, B, heads]
+    if unroll.policy_logits is None:
+        raise ValueError("the unroll has no policy_logits, so V-trace cannot compare the policies; record them")
+    steps, envs = unroll.done.shape
+    require_shape((steps + 1, envs, len(rewards.streams)), "[T+1, B, heads]", values=values)
+    require_shape((steps + 1, *unroll.policy_logits.shape[1:]), "[T+1, B, A]", logits=out.logits)
     log_pi = F.log_softmax(out.logits[:-1], -1)  # [T, B, A]
-    log_mu = F.log_softmax(cast(Tensor, unroll.policy_logits), -1)
+    log_mu = F.log_softmax(unroll.policy_logits, -1)
     chosen = log_pi.gather(-1, unroll.action[..., None])[..., 0]  # [T, B]
     log_ratio = chosen - log_mu.gather(-1, unroll.action[..., None])[..., 0]
-    going_on = (~unroll.done).float()
-    gain, weight, value_loss = torch.zeros_like(chosen), torch.zeros_like(chosen), torch.zeros(())
-    for head, (stream, gamma) in enumerate(batch.streams):
-        value, last = values[:-1, :, head], values[-1, :, head]
-        if out.final_values is not None:
-            stream = stream.index_put((batch.time_limits,), gamma * out.final_values[:, head], accumulate=True)
-        corrections = config.rho_bar, config.c_bar, config.gae_lambda
-        targets, gains, weight = vtrace(log_ratio.detach(), gamma * going_on, stream, value, last, *corrections)
-        if terms is not None and head == 0:
-            targets = targets + config.agac_coef * terms[1]
-        gain = gain + gains
-        value_loss = value_loss + 0.5 * (targets - value).square().sum(0).mean()
+    heads = enumerate(rewards.streams)
+    traces = [_trace(config, batch, stream, out, head, log_ratio.detach()) for head, stream in heads]
+    gain = torch.stack([trace.gains for trace in traces]).sum(0)
+    weight = traces[0].weights  # the same for all heads, which share the actions
+    targets = [trace.targets for trace in traces]
     advantage = gain if config.clip_range is not None else weight * gain
-    if terms is not None:
-        advantage = advantage + config.agac_coef * terms[0]
+    if rewards.terms is not None:
+        advantage = advantage + config.agac_coef * rewards.terms[0]
+        targets[0] = targets[0] + config.agac_coef * rewards.terms[1]
+    errors = [target - values[:-1, :, head] for head, target in enumerate(targets)]
+    value_loss = torch.stack([0.5 * error.square().sum(0).mean() for error in errors]).sum()
     entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
     losses = {
         "policy_gradient": -_surrogate(config, advantage, chosen, log_ratio).sum(0).mean(),
         "value": config.vf_coef * value_loss,
-        "entropy": -config.ent_coef * entropy.sum(0).mean(),
+        "entropy": -ent_coef * entropy.sum(0).mean(),
     }
     return losses, {
         "policy_entropy": entropy.mean().item(),
         "value_mean": values.mean().item(),
         "importance_ratio": float(log_ratio.detach().exp().mean()),
     }
+
+
+def _trace(
+    config: Config, batch: Batch, stream: tuple[Tensor, float], out: Output, head: int, log_ratio: Tensor
+) -> VTrace:
+    """V-trace of one value head."""
+    reward, gamma = stream
+    if out.final_values is not None:
+        reward = reward.index_put((batch.time_limits,), gamma * out.final_values[:, head], accumulate=True)
+    value, last = out.values[:-1, :, head], out.values[-1, :, head]
+    bounds = config.rho_bar, config.c_bar, config.gae_lambda
+    return vtrace(log_ratio, gamma * (~batch.unroll.done).float(), reward, value, last, *bounds)
 
 
 def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.impala.shapes import require_shape
 from e3b_gym.encoders.lstm import cells, cells_backward
 
 
@@ -47,6 +48,8 @@ class ResetLSTM(nn.LSTM):
         self, x: Tensor, starts: Tensor, state: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[list[Tensor], list[Tensor]]]:
         """As `forward`, with the state after every row: h and c of each layer, [T, B, H], without gradients."""
+        require_shape(x.shape[:2], "[T, B]", starts=starts)
+        require_shape((self.num_layers, x.shape[1], self.hidden_size), "[layers, B, H]", h=state[0], c=state[1])
         keep = (~starts).to(x.dtype)[..., None]  # [T, B, 1]
         if self.fused and x.device.type == "cpu" and x.dtype == torch.float32:
             return self._fast(x, keep, state)

@@ -46,6 +46,16 @@ class Finals(NamedTuple):
     steps: tuple[Tensor, Tensor]
 
 
+def sample_actions(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Actions [N] drawn from the policy with logits [N, A].
+
+    The same draws as torch.multinomial, which refuses NaN; here NaN gives some action, and the learner, which sees the
+    logits, names the cause.
+    """
+    noise = torch.empty_like(logits).exponential_(generator=generator)
+    return (logits.softmax(-1) / noise).argmax(-1)
+
+
 class Policy(nn.Module):
     """A recurrent actor-critic for discrete actions.
 

@@ -36,10 +36,10 @@ class RMSprop(torch.optim.RMSprop):
             super().step(closure)
             return
         for group in self.param_groups:
-            numbers = (np.float32(group[name]) for name in ("lr", "alpha", "eps"))
-            self._descend([weight for weight in group["params"] if weight.grad is not None], *numbers)
+            lr, alpha, eps = (np.float32(group[name]) for name in ("lr", "alpha", "eps"))
+            self._update([weight for weight in group["params"] if weight.grad is not None], lr, alpha, eps)
 
-    def _descend(self, weights: list[Tensor], *numbers: np.float32) -> None:
+    def _update(self, weights: list[Tensor], lr: np.float32, alpha: np.float32, eps: np.float32) -> None:
         for weight in weights:
             state = self.state[weight]
             if not state:
@@ -47,7 +47,8 @@ class RMSprop(torch.optim.RMSprop):
                 state["square_avg"] = torch.zeros_like(weight)
             state["step"] += 1
             gradient = weight.grad.contiguous()  # type: ignore[union-attr]
-            _descend(*(part.view(-1).numpy() for part in (weight, gradient, state["square_avg"])), *numbers)
+            arrays = (part.view(-1).numpy() for part in (weight, gradient, state["square_avg"]))
+            _rmsprop_kernel(*arrays, lr, alpha, eps)
 
 
 def _suits(weight: Tensor) -> bool:
@@ -55,7 +56,7 @@ def _suits(weight: Tensor) -> bool:
 
 
 @cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
-def _descend(weight: Any, gradient: Any, squares: Any, lr: Any, alpha: Any, eps: Any) -> None:
+def _rmsprop_kernel(weight: Any, gradient: Any, squares: Any, lr: Any, alpha: Any, eps: Any) -> None:
     one = np.float32(1)
     for i in range(len(weight)):
         g = gradient[i]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -36,6 +37,17 @@ class Update:
     episodes: Episodes
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """PyTorch uses `count` threads inside the block, and as many as before after it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Training:
     """A learner and the engine that feeds it.
 
@@ -45,22 +57,28 @@ class Training:
     """
 
     def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
-        torch.set_num_threads(max(config.threads // 2, 1))
         self.config = config
-        self.engine = make_engine(config, None if state is None else state["engine"])
-        try:
-            self.learner = Learner(config, *self.engine.spaces)
-            if state is not None:
-                self.learner.load_state_dict(state["learner"])
-            self.engine.publish(self.learner.policy, self.learner.version)
-        except BaseException:
-            self.engine.close()
-            raise
+        self._threads = max(config.threads // 2, 1)
         self._waited: dict[str, float] = defaultdict(float)
+        with torch_threads(self._threads):
+            self.engine = make_engine(config, None if state is None else state["engine"])
+            try:
+                self.learner = Learner(config, *self.engine.spaces)
+                if state is not None:
+                    self.learner.load_state_dict(state["learner"])
+                self.engine.publish(self.learner.policy, self.learner.version)
+            except BaseException:
+                self.engine.close()
+                raise
 
     def __iter__(self) -> Iterator[Update]:
+        while self.learner.frames < self.config.steps:
+            yield self.step()
+
+    def step(self) -> Update:
+        """Learns from the next rollout."""
         learner, engine = self.learner, self.engine
-        while learner.frames < self.config.steps:
+        with torch_threads(self._threads):
             start = time.perf_counter()
             with engine.rollout() as rollout:
                 self._waited["rollout"] += time.perf_counter() - start
@@ -68,14 +86,13 @@ class Training:
             start = time.perf_counter()
             engine.publish(learner.policy, learner.version)
             self._waited["publish"] += time.perf_counter() - start
-            yield Update(learner.frames, stats, episodes)
+        return Update(learner.frames, stats, episodes)
 
     @property
     def seconds(self) -> dict[str, float]:
         """Spent so far by stage; "rollout" is acting (inline) or waiting for actors, whose own are "actor_..."."""
-        actors: list[dict[str, float]] = getattr(self.engine, "actor_seconds", [])
         theirs: dict[str, float] = defaultdict(float)
-        for actor in actors:
+        for actor in self.engine.actor_seconds:
             for stage, spent in actor.items():
                 theirs[f"actor_{stage}"] += spent
         return {**self._waited, **self.learner.seconds, **theirs}

@@ -34,6 +34,10 @@ class Engine(Protocol):
     def rollout(self) -> AbstractContextManager[Rollout]:
         """The next finished unroll, in the order in which each actor finished its own."""
 
+    @property
+    def actor_seconds(self) -> list[dict[str, float]]:
+        """Seconds of each actor process by stage; empty where the actor runs in the learner's process."""
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must know: how often each actor was started."""
 

@@ -41,6 +41,10 @@ class InlineEngine:
         self._actor.fill(self._rollout)
         yield self._rollout
 
+    @property
+    def actor_seconds(self) -> list[dict[str, float]]:
+        return []
+
     def state_dict(self) -> dict[str, Any]:
         return {"starts": [self._starts + 1]}
 

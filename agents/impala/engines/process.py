@@ -1,8 +1,17 @@
-"""Actors in processes of their own, which fill rollouts in shared memory while the learner learns from others.
+"""Actors in processes, which fill rollouts in shared memory while the learner learns from others.
 
 Each actor has a pipe: the learner sends the number of a rollout that is free, the actor sends it back filled. No lock
-and no queue is shared, so an actor may vanish at any moment; what it had not finished goes to its successor, which
-starts in worlds of its own. Weights come through `SharedWeights`.
+and no queue is shared, so an actor may die at any moment. Weights come through `SharedWeights`. Each of an actor's
+rollouts is in one of four states:
+
+    free       in `ProcessEngine._free`; waits for the next weights
+      | _assign_free (when new weights are published, or a rollout is asked for)
+    assigned   in `_ActorProcess._assigned`; the actor fills it. If the actor dies it stays assigned: the process that
+      |        replaces it fills it from the start, in newly seeded environments
+      | the actor sends its number back; _receive
+    filled     in `ProcessEngine._filled`, in the order of arrival
+      | rollout()
+    read       in no list while the learner's `with` block runs; then free
 """
 
 from __future__ import annotations
@@ -27,12 +36,12 @@ import torch.multiprocessing  # teaches spawned processes to take over shared te
 from agents.impala.actor import Actor
 from agents.impala.config import Config
 from agents.impala.engines.shared import Shared, SharedWeights
-from agents.impala.engines.worker import STAGES, ActorMemory, ActorMemoryLayout, Assignment, work
+from agents.impala.engines.worker import STAGES, ActorMemory, ActorMemoryLayout, Assignment, run_actor
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
 
 MOST_FAILURES = 3  # in a row, of one actor, without a finished unroll
-_LOOK_SECONDS = 1.0  # how often, at least, a waiting learner looks after its actors
+_CHECK_SECONDS = 1.0  # how often, at least, a waiting learner checks its actors
 _GRACE_SECONDS = 3.0  # for actors to close their environments
 
 
@@ -74,18 +83,18 @@ class ProcessEngine:
         starts = [] if state is None else [int(count) for count in state["starts"]]
         starts += [0] * (config.actors - len(starts))
         self._former = starts[config.actors :]  # of actors that this run does without
-        self._members = [
-            _Member(config, number, starts[number], Shared(layout, method == "fork"), self._weights, method)
+        self._actors = [
+            _ActorProcess(config, number, starts[number], Shared(layout, method == "fork"), self._weights, method)
             for number in range(config.actors)
         ]
         self.hang_seconds = hang_seconds
-        self._looked = time.monotonic()
-        self._filled: deque[tuple[_Member, int]] = deque()
-        self._free = [(member, number) for number in range(rollouts) for member in self._members]
+        self._checked = time.monotonic()
+        self._filled: deque[tuple[_ActorProcess, int]] = deque()
+        self._free = [(actor, number) for number in range(rollouts) for actor in self._actors]
         self._published = self._closed = False
         self.waited = 0.0
-        for member in self._members:
-            member.start()
+        for actor in self._actors:
+            actor.start()
 
     @property
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -94,95 +103,95 @@ class ProcessEngine:
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
         """What each actor did with its time: "wait" for a free rollout, "load" weights, "act", and step the "env"."""
-        return [dict(zip(STAGES, member.memory.seconds.tolist(), strict=True)) for member in self._members]
+        return [dict(zip(STAGES, actor.memory.seconds.tolist(), strict=True)) for actor in self._actors]
 
     @property
     def processes(self) -> list[int]:
         """The actors' process ids."""
-        return [member.pid for member in self._members]
+        return [actor.pid for actor in self._actors]
 
     def publish(self, policy: Policy, version: int) -> None:
         weights = policy.state_dict()
         while not self._weights.write(weights, version):
-            self._look_after()  # a reader that hangs must not hold up the learner for ever
+            self._check_actors()  # a reader that hangs must not hold up the learner for ever
             time.sleep(0.001)
         self._published = True
-        self._hand_out()
+        self._assign_free()
 
     @contextmanager
     def rollout(self) -> Iterator[Rollout]:
         if not self._published or self._closed:
             raise RuntimeError("the engine is closed" if self._closed else "publish a policy before the first rollout")
-        self._hand_out()
+        self._assign_free()
         start = time.perf_counter()
         self._receive(0.0)
         while not self._filled:
-            self._receive(min(_LOOK_SECONDS, self.hang_seconds / 8))
+            self._receive(min(_CHECK_SECONDS, self.hang_seconds / 8))
         self.waited += time.perf_counter() - start
-        member, number = self._filled.popleft()
+        actor, number = self._filled.popleft()
         try:
-            yield member.memory.rollouts[number]
+            yield actor.memory.rollouts[number]
         finally:
-            self._free.append((member, number))
+            self._free.append((actor, number))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"starts": [member.restarts + 1 for member in self._members] + self._former}
+        return {"starts": [actor.restarts + 1 for actor in self._actors] + self._former}
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        for member in self._members:
-            member.dismiss()
+        for actor in self._actors:
+            actor.request_stop()
         deadline = time.monotonic() + _GRACE_SECONDS
-        for member in self._members:
-            member.end(deadline - time.monotonic())
+        for actor in self._actors:
+            actor.end(deadline - time.monotonic())
 
-    def _hand_out(self) -> None:
+    def _assign_free(self) -> None:
         """Gives free rollouts to their actors. Not before the next weights are out, so that those are used."""
-        for member, number in self._free:
-            member.give(number)
+        for actor, number in self._free:
+            actor.assign(number)
         self._free.clear()
 
     def _receive(self, timeout: float) -> None:
-        """Waits until an actor has news, and takes all there are."""
-        wait([end for member in self._members for end in (member.pipe, member.process.sentinel)], timeout)
-        for member in self._members:
-            self._filled.extend((member, number) for number in member.take())
-        self._look_after()
+        """Waits until an actor sends something, and takes all that was sent."""
+        wait([end for actor in self._actors for end in (actor.pipe, actor.process.sentinel)], timeout)
+        for actor in self._actors:
+            self._filled.extend((actor, number) for number in actor.receive())
+        self._check_actors()
 
-    def _look_after(self) -> None:
+    def _check_actors(self) -> None:
         """Replaces actors that have died or hang."""
         now = time.monotonic()
-        # An actor is not to blame for a learner that stood still; no single gap counts for much.
-        passed, self._looked = min(now - self._looked, self.hang_seconds / 4), now
-        for member in self._members:
-            if not member.process.is_alive():
-                self._filled.extend((member, number) for number in member.take())  # what it finished before its end
-                self._replace(member, member.error or f"its process ended with {_exit(member.process.exitcode)}")
-            elif member.error:
-                self._replace(member, member.error)
-            elif member.quiet(passed) > self.hang_seconds:
-                self._replace(member, f"it has taken no step for {self.hang_seconds:g} seconds")
+        # A gap may be the learner's own (a long update), so no single one counts for much.
+        passed, self._checked = min(now - self._checked, self.hang_seconds / 4), now
+        for actor in self._actors:
+            if not actor.process.is_alive():
+                self._filled.extend((actor, number) for number in actor.receive())  # what it finished before its end
+                self._replace(actor, actor.error or f"its process ended with {_exit(actor.process.exitcode)}")
+            elif actor.error:
+                self._replace(actor, actor.error)
+            elif actor.quiet(passed) > self.hang_seconds:
+                self._replace(actor, f"it has taken no step for {self.hang_seconds:g} seconds")
 
-    def _replace(self, member: _Member, reason: str) -> None:
-        member.end(_GRACE_SECONDS if member.error else 0.0)
-        member.failures += 1
-        if member.failures >= MOST_FAILURES:
+    def _replace(self, actor: _ActorProcess, reason: str) -> None:
+        actor.end(_GRACE_SECONDS if actor.error else 0.0)
+        actor.failures += 1
+        if actor.failures >= MOST_FAILURES:
             self.close()
             raise ActorError(
-                f"actor {member.number} failed {member.failures} times in a row and finished no unroll; last: {reason}"
+                f"actor {actor.number} failed {actor.failures} times in a row and finished no unroll; last: {reason}"
             )
-        member.restarts += 1
-        member.start()
+        actor.restarts += 1
+        actor.start()
         warnings.warn(
-            f"actor {member.number} was replaced, and its unfinished unroll dropped: {reason}",
+            f"actor {actor.number} was replaced, and its unfinished unroll dropped: {reason}",
             ActorWarning,
             stacklevel=2,
         )
 
 
-class _Member:
+class _ActorProcess:
     """One actor as the learner sees it; its process may change."""
 
     def __init__(
@@ -202,7 +211,7 @@ class _Member:
         self._shared = shared
         self._weights = weights
         self._context: Any = multiprocessing.get_context(method)
-        self._given: list[int] = []  # rollouts that are its to fill, in this order
+        self._assigned: list[int] = []  # rollouts that are its to fill, in this order
         self._beat, self._quiet = -1, 0.0
 
     @property
@@ -218,51 +227,51 @@ class _Member:
         self.pipe, theirs = self._context.Pipe()
         task = Assignment(self._config, self.number, self.restarts, os.getpid())
         self.process = self._context.Process(
-            target=work, args=(task, self._shared, self._weights, theirs), name=f"actor-{self.number}", daemon=True
+            target=run_actor, args=(task, self._shared, self._weights, theirs), name=f"actor-{self.number}", daemon=True
         )
         # A Ctrl-C must not hit the new process before it has learned to ignore it.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():
-                # Python 3.12 and later warn of forks beside threads; the new process waits for none of them.
+                # Python 3.12 and later warn of forks in a process with threads; the new process waits for none.
                 warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
                 self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
         theirs.close()
-        for number in self._given:
+        for number in self._assigned:
             self._send(number)
 
-    def give(self, number: int) -> None:
-        self._given.append(number)
+    def assign(self, number: int) -> None:
+        self._assigned.append(number)
         self._send(number)
 
     def _send(self, message: int | None) -> None:
-        with suppress(OSError):  # it died; its successor will hear of it
+        with suppress(OSError):  # it died; the process that replaces it gets the number
             self.pipe.send(message)
 
-    def take(self) -> list[int]:
+    def receive(self) -> list[int]:
         """The rollouts that it has filled since, in order."""
         numbers = []
         with suppress(EOFError, OSError):
             while self.pipe.poll():
-                news = self.pipe.recv()
-                if isinstance(news, str):
-                    self.error = f"it raised an error\n{news}"
+                message = self.pipe.recv()
+                if isinstance(message, str):
+                    self.error = f"it raised an error\n{message}"
                 else:
-                    self._given.remove(news)
+                    self._assigned.remove(message)
                     self.failures = 0
-                    numbers.append(news)
+                    numbers.append(message)
         return numbers
 
     def quiet(self, passed: float) -> float:
         """Seconds since the last sign of life of an actor that has something to do."""
         beat = int(self.memory.beat[0])
-        self._quiet = self._quiet + passed if self._given and beat == self._beat else 0.0
+        self._quiet = self._quiet + passed if self._assigned and beat == self._beat else 0.0
         self._beat = beat
         return self._quiet
 
-    def dismiss(self) -> None:
+    def request_stop(self) -> None:
         """Asks it to end: in its next step, or at once where it waits."""
         self.memory.stop[0] = True
         self._send(None)

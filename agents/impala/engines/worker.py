@@ -1,7 +1,7 @@
 """What runs in the process of an actor.
 
-It fills the rollouts whose numbers it is told, and answers with the number, or with a traceback and its end. At every
-step it shows that it lives and looks whether it still should.
+It receives the numbers of rollouts to fill and sends each back when it is filled; if it fails, it sends a traceback and
+exits. At every step it increments a counter that the learner watches, and checks whether it should stop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agents.impala.engines.shared import Shared, SharedWeights
 from agents.impala.rollout import Rollout, Zeros
 
 STAGES = ("wait", "load", "act", "env")
-_LOOK_SECONDS = 1.0  # how often a waiting actor looks for its learner
+_CHECK_SECONDS = 1.0  # how often a waiting actor checks whether its learner is alive
 _PR_SET_PDEATHSIG = 1
 
 
@@ -83,45 +83,48 @@ class Assignment:
     learner: int
 
 
-class _Dismissed(BaseException):
-    """The learner has no use for the actor any more."""
+class _StopRequested(BaseException):
+    """The learner asked the actor to stop, or is gone."""
 
 
-def work(assignment: Assignment, shared: Shared[ActorMemory], weights: SharedWeights, learner: Connection) -> None:
-    """The process of an actor, from start to end."""
-    _settle(assignment.learner)
+def run_actor(assignment: Assignment, shared: Shared[ActorMemory], weights: SharedWeights, learner: Connection) -> None:
+    """The main function of an actor's process.
+
+    Sends the number of each filled rollout, or the traceback of what ended it.
+    """
+    _prepare_process(assignment.learner)
     actor = None
     try:
         actor = Actor(assignment.config, assignment.number, assignment.restarts)
-        _serve(actor, _Duty(shared.arrays, assignment.learner), weights, learner)
-    except (_Dismissed, BrokenPipeError, EOFError):
+        _serve(actor, _Supervision(shared.arrays, assignment.learner), weights, learner)
+    except (_StopRequested, BrokenPipeError, EOFError):
         pass
-    except BaseException:  # noqa: BLE001  # whatever it is, the learner must hear of it
+    except BaseException:  # noqa: BLE001  # the learner raises or replaces the actor
         learner.send(traceback.format_exc())
     finally:
         if actor is not None:
             actor.close()
 
 
-def _serve(actor: Actor, duty: _Duty, weights: SharedWeights, learner: Connection) -> None:
-    actor.envs = _WatchedEnvs(actor.envs, duty)
+def _serve(actor: Actor, supervision: _Supervision, weights: SharedWeights, learner: Connection) -> None:
+    actor.envs = _SupervisedEnvs(actor.envs, supervision)
     while True:
-        with duty.timed("wait"):
-            while not learner.poll(_LOOK_SECONDS):
-                duty.check()
+        with supervision.timed("wait"):
+            while not learner.poll(_CHECK_SECONDS):
+                supervision.check()
             number = learner.recv()
-        duty.check()
-        with duty.timed("load"):
+        supervision.check()
+        with supervision.timed("load"):
             weights.read(actor.version, actor.load)
-        before = duty.seconds("env")
-        with duty.timed("act"):
-            actor.fill(duty.memory.rollouts[number])
-        duty.add("act", before - duty.seconds("env"))  # what `fill` took without the environments
+        before = supervision.seconds("env")
+        with supervision.timed("act"):
+            actor.fill(supervision.memory.rollouts[number])
+        supervision.add("act", before - supervision.seconds("env"))  # what `fill` took without the environments
         learner.send(number)
 
 
-class _Duty:
-    """Signs of life, the clock, and the question whether to go on."""
+class _Supervision:
+    """The actor's side of its supervision: a step counter, seconds by stage, and the request to stop."""
 
     def __init__(self, memory: ActorMemory, learner: int) -> None:
         self.memory = memory
@@ -130,7 +133,7 @@ class _Duty:
     def check(self) -> None:
         self.memory.beat[0] += 1
         if self.memory.stop[0] or os.getppid() != self._learner:
-            raise _Dismissed
+            raise _StopRequested
 
     def seconds(self, stage: str) -> float:
         return float(self.memory.seconds[STAGES.index(stage)])
@@ -145,32 +148,32 @@ class _Duty:
         self.add(stage, time.perf_counter() - start)
 
 
-class _WatchedEnvs(VectorWrapper):
-    """An actor's environments, whose steps are its signs of life."""
+class _SupervisedEnvs(VectorWrapper):
+    """An actor's environments; each step counts as a sign that the actor runs."""
 
-    def __init__(self, envs: VectorEnv[Any, Any, Any], duty: _Duty) -> None:
+    def __init__(self, envs: VectorEnv[Any, Any, Any], supervision: _Supervision) -> None:
         super().__init__(envs)
-        self._duty = duty
+        self._supervision = supervision
 
     def reset(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        self._duty.check()
-        with self._duty.timed("env"):
+        self._supervision.check()
+        with self._supervision.timed("env"):
             return self.env.reset(*args, **kwargs)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        self._duty.check()
-        with self._duty.timed("env"):
+        self._supervision.check()
+        with self._supervision.timed("env"):
             return self.env.step(actions)
 
 
-def _settle(learner: int) -> None:
-    """Makes a new process an actor's: one thread, deaf to Ctrl-C (the learner tells it), gone with its learner."""
+def _prepare_process(learner: int) -> None:
+    """Sets up the process: one thread, ignores Ctrl-C (the learner stops it), ends when its learner ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork inherits the learner's handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if sys.platform == "linux":  # the learner's end ends it even inside a simulator that hangs
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != learner:  # it was gone before the kernel knew whom to tell
+    if os.getppid() != learner:  # it was gone before the kernel knew which signal to send
         os._exit(1)
     gc.freeze()  # what a fork inherits is the learner's to close
     torch.set_num_threads(1)  # also: a fork has none of its learner's OpenMP threads and would wait for them

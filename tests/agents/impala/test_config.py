@@ -18,6 +18,7 @@ from agents.impala.config import Config
         ({"intrinsic_gamma": -0.1}, "intrinsic_gamma must be in"),
         ({"steps": 1e6}, "steps must be a whole number of at least 1; got 1000000.0"),
         ({"n_envs": 0}, "n_envs must be a whole number"),
+        ({"learning_rate_final": -1.0}, "learning_rate_final must be 0 or more, or None; got -1.0"),
         ({"lstm": 0}, "lstm must be at least 1"),
         ({"net": "huge"}, "net must be 'paper' or 'fast'; got 'huge'"),
         ({"engine": "cluster"}, "engine must be 'inline' or 'process'"),

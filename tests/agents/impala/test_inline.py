@@ -6,6 +6,7 @@ from small_runs import LAVA, small, started, train
 
 from agents.impala.engines import make_engine
 from agents.impala.engines.inline import InlineEngine
+from agents.impala.training import Training
 
 
 def same_weights(one, other):
@@ -41,6 +42,17 @@ def test_without_new_weights_the_rollouts_stay_behind():
         if update == 1:
             engine.publish(learner.policy, learner.version)
     assert lags == [0, 1, 0, 1]
+
+
+def test_training_leaves_the_threads_of_pytorch_as_they_were():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with Training(small(threads=1, steps=24)) as training:
+            assert torch.get_num_threads() == 2
+            assert [torch.get_num_threads() for _ in training] == [2]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_published_weights_are_copies():

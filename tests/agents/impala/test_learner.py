@@ -246,6 +246,29 @@ def test_two_threads_learn_what_one_does(method):
     assert embedded_in == ["MainThread"] * 4 + ["encoder_0"] * 4
 
 
+def test_schedules_run_linearly_from_the_first_value_to_the_last():
+    """Over 4 rollouts of 24 frames; beyond the run's steps the last value stays."""
+    config = small(steps=96, learning_rate=0.01, learning_rate_final=0.002, ent_coef=0.1, ent_coef_final=0.0)
+    engine, learner = started(config)
+    seen = []
+    for _ in range(6):
+        with engine.rollout() as rollout:
+            stats = learner.learn(rollout)[0]
+        seen.append((stats["learning_rate"], stats["ent_coef"]))
+        assert {group["lr"] for group in learner.policy_optimizer.param_groups} == {stats["learning_rate"]}
+        assert stats["loss_entropy"] == pytest.approx(-stats["ent_coef"] * stats["policy_entropy"] * 6, rel=1e-5)
+    engine.close()
+    np.testing.assert_allclose([rate for rate, _ in seen], [0.01, 0.008, 0.006, 0.004, 0.002, 0.002])
+    np.testing.assert_allclose([weight for _, weight in seen], [0.1, 0.075, 0.05, 0.025, 0.0, 0.0], atol=1e-12)
+
+
+def test_without_schedules_rates_are_constant():
+    learner, rollout = lagged(small(learning_rate=0.01))
+    stats = learner.learn(rollout)[0]
+    assert not {"learning_rate", "ent_coef"} & stats.keys()
+    assert learner.policy_optimizer.param_groups[0]["lr"] == 0.01
+
+
 def test_gradients_are_clipped_to_the_length_asked_for():
     learner, rollout = lagged(small(max_grad_norm=0.01, encoder_max_grad_norm=0.001), updates=1)
     stats = learner.learn(rollout)[0]

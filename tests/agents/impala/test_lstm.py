@@ -124,6 +124,15 @@ def test_the_state_that_is_handed_in_and_out_stays_the_callers():
     assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
 
 
+def test_shapes_that_would_broadcast_are_refused():
+    lstm = lstm_of(1)
+    x, starts, state = experience(0, 4, 2, 1)
+    with pytest.raises(ValueError, match=r"starts must be \[T, B\] = \[4, 2\]; got \[4, 1\]"):
+        lstm(x, starts[:, :1], state)
+    with pytest.raises(ValueError, match=r"c must be \[layers, B, H\] = \[1, 2, 7\]; got \[1, 1, 7\]"):
+        lstm(x, starts, (state[0], state[1][:, :1]))
+
+
 def test_weights_load_from_nn_lstm():
     plain = nn.LSTM(INPUT, HIDDEN, 2)
     lstm = ResetLSTM(INPUT, HIDDEN, 2)

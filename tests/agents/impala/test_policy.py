@@ -7,7 +7,7 @@ import torch
 from small_runs import small
 
 from agents.impala.networks import networks_for
-from agents.impala.policy import Policy
+from agents.impala.policy import Policy, sample_actions
 
 SPACE = gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (3,), np.float32), "b": gym.spaces.Discrete(4)})
 
@@ -45,6 +45,13 @@ def test_environments_do_not_leak_into_each_other():
     together = policy(obs, starts, policy.initial_state(3))
     alone = policy({key: leaf[:, 1:2] for key, leaf in obs.items()}, starts[:, 1:2], policy.initial_state(1))
     torch.testing.assert_close(together.logits[:, 1:2], alone.logits)
+
+
+def test_sampled_actions_are_those_of_multinomial():
+    logits = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    drawn = sample_actions(logits, torch.Generator().manual_seed(1))
+    wanted = torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
+    assert torch.equal(drawn, wanted)
 
 
 def test_step_by_step_is_the_whole_unroll():

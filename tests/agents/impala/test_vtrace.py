@@ -117,6 +117,23 @@ def test_an_episodes_end_hides_all_that_follows(seed, end):
         assert torch.equal(one[: end + 1], other[: end + 1])
 
 
+@pytest.mark.parametrize(
+    ("part", "shape", "message"),
+    [
+        (0, (4,), r"log_ratio_t must be \[T, B\] = \[4, 2\]; got \[4\]"),
+        (1, (4, 1), r"discount_t must be \[T, B\] = \[4, 2\]; got \[4, 1\]"),
+        (2, (1, 2), r"reward_t must be \[T, B\] = \[4, 2\]; got \[1, 2\]"),
+        (3, (4, 2, 1), r"value_t must be \[T, B\]; got \[4, 2, 1\]"),
+        (4, (1, 2), r"last_value must be \[B\] = \[2\]; got \[1, 2\]"),
+    ],
+)
+def test_a_shape_that_would_broadcast_is_refused(part, shape, message):
+    unroll = list(unrolls(0, 4, 2))
+    unroll[part] = torch.zeros(shape, dtype=torch.float64)
+    with pytest.raises(ValueError, match=message):
+        vtrace(*unroll)
+
+
 def test_no_gradient_flows_through_targets_and_advantages():
     unroll = [part.requires_grad_() for part in unrolls(0, 4, 2)]
     assert not any(part.requires_grad for part in vtrace(*unroll))
