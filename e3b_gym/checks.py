@@ -1,9 +1,9 @@
-"""check_bonus: the contract that every bonus keeps, as a test for anyone who writes one.
+"""check_bonus: tests a bonus against the contract that every bonus must satisfy.
 
     check_bonus(my_bonus, env.observation_space, env.action_space)      # raises ContractError, or returns None
 
-It plays random experience (with repeated observations, episode ends, and last observations that are missing) to the
-bonus and compares what must be equal. Every promise is a function below.
+The bonus scores random experience with repeated observations, episode ends and missing terminal observations. Each
+requirement of the contract is one function below.
 """
 
 from __future__ import annotations
@@ -33,7 +33,23 @@ def check_bonus(
     *,
     seed: int = 0,
 ) -> None:
-    """Checks a bonus against the contract. The spaces are needed unless the bonus knows its own (`built_for`)."""
+    """Checks a bonus against the contract.
+
+    Args:
+        bonus: the bonus; the checks run on copies of it.
+        observation_space, action_space: spaces of one environment; not needed if the bonus has them (`built_for`).
+        seed: seed of the random experience.
+
+    Raises:
+        ContractError: names the first requirement that the bonus violates.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import InverseSqrtCount, make_key
+        >>> observations, actions = spaces.MultiDiscrete([5, 5]), spaces.Discrete(4)
+        >>> check_bonus(InverseSqrtCount(make_key("full", observations)), observations, actions)
+    """
     observation_space = observation_space or bonus.observation_space
     action_space = action_space or bonus.action_space
     if observation_space is None or action_space is None:
@@ -41,8 +57,8 @@ def check_bonus(
             "this bonus does not know its spaces; call check_bonus(bonus, observation_space, action_space)"
         )
     unroll = sample_unroll(observation_space, action_space, seed=seed)
-    for promise in PROMISES:
-        promise(copy.deepcopy(bonus), unroll)
+    for requirement in REQUIREMENTS:
+        requirement(copy.deepcopy(bonus), unroll)
 
 
 def sample_unroll(
@@ -53,7 +69,10 @@ def sample_unroll(
     envs: int = _ENVS,
     seed: int = 0,
 ) -> Unroll:
-    """Random experience from a few different observations; one step in six ends an episode, every other one known."""
+    """Returns random experience drawn from a few different observations.
+
+    One step in six ends its episode; half of the terminal observations are known.
+    """
     rng = np.random.default_rng(seed)
     pool = sample_rows(observation_space, _DIFFERENT_OBSERVATIONS, seed)
 
@@ -79,7 +98,7 @@ def sample_unroll(
 
 
 def run(bonus: Bonus, unrolls: Sequence[Unroll], memory: Memory | None = None) -> Tensor:
-    """Scores unrolls one after the other, each with a fresh embedding."""
+    """Scores consecutive unrolls, each with a new forward pass."""
     memory = memory if memory is not None else bonus.new_memory(_ENVS)
     scores = [bonus.score(bonus.embed(unroll), unroll, memory) for unroll in unrolls]
     return torch.cat(scores)
@@ -109,9 +128,9 @@ def splitting_changes_nothing(bonus: Bonus, unroll: Unroll) -> None:
     whole = run(bonus, [unroll])
     for cut in (1, unroll.num_steps // 2, unroll.num_steps - 1):
         parts = [unroll.window(0, cut), unroll.window(cut, unroll.num_steps)]
-        _same(run(bonus, parts), whole, f"cutting an unroll at step {cut} changed the bonus")
+        _same(run(bonus, parts), whole, f"splitting an unroll at step {cut} changed the bonus")
     single = [unroll.window(t, t + 1) for t in range(unroll.num_steps)]
-    _same(run(bonus, single), whole, "stepping one at a time changed the bonus")
+    _same(run(bonus, single), whole, "scoring one step at a time changed the bonus")
 
 
 def earlier_features_may_be_reused(bonus: Bonus, unroll: Unroll) -> None:
@@ -127,7 +146,7 @@ def earlier_features_may_be_reused(bonus: Bonus, unroll: Unroll) -> None:
 def order_of_environments_changes_nothing(bonus: Bonus, unroll: Unroll) -> None:
     order = torch.tensor([2, 0, 3, 1])
     whole = run(bonus, [unroll])[:, order]
-    _same(run(bonus, [unroll.columns(order)]), whole, "another order of the environments changed the bonus")
+    _same(run(bonus, [unroll.columns(order)]), whole, "reordering the environments changed the bonus")
 
 
 def environments_do_not_leak(bonus: Bonus, unroll: Unroll) -> None:
@@ -138,33 +157,33 @@ def environments_do_not_leak(bonus: Bonus, unroll: Unroll) -> None:
     _same(
         torch.cat(apart, dim=1),
         run(bonus, [unroll]),
-        "an environment's bonus depends on the others (independent_envs = True)",
+        "the bonus of one environment depends on the others, but independent_envs = True",
     )
 
 
-def a_new_episode_forgets(bonus: Bonus, unroll: Unroll) -> None:
+def a_new_episode_clears_memory(bonus: Bonus, unroll: Unroll) -> None:
     if not bonus.episodic:
         return
     again = run(bonus, [unroll, unroll])[unroll.num_steps :]
-    _same(again, run(bonus, [unroll]), "memory outlives an episode (episodic = True)")
+    _same(again, run(bonus, [unroll]), "the bonus remembers earlier episodes, but episodic = True")
 
 
-def unknown_arrivals_pay_nothing(bonus: Bonus, unroll: Unroll) -> None:
+def unknown_next_observations_score_zero(bonus: Bonus, unroll: Unroll) -> None:
     score = run(bonus, [unroll])
     if bool((score[~unroll.valid] != 0).any()):
-        raise ContractError("a step whose last observation is unknown must get 0; use unroll.masked(...)")
+        raise ContractError("the bonus must be 0 where the terminal observation is unknown; use unroll.masked(...)")
 
 
 def losses_are_scalars_with_gradients(bonus: Bonus, unroll: Unroll) -> None:
     losses = bonus.loss(bonus.embed(unroll), unroll)
     for name, loss in losses.items():
         if loss.ndim != 0 or not bool(torch.isfinite(loss)):
-            raise ContractError(f"loss {name!r} must be one finite number; got {loss}")
+            raise ContractError(f"loss {name!r} must be a finite scalar; got {loss}")
     if losses:
         torch.autograd.backward(torch.stack(list(losses.values())).sum())
         gradients = [weights.grad for weights in bonus.parameters() if weights.grad is not None]
         if not gradients or not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
-            raise ContractError("the losses give no gradient, or one with NaN, to the weights")
+            raise ContractError("the losses give the weights no gradient, or one with NaN; connect them to the encoder")
 
 
 def saved_memory_continues(bonus: Bonus, unroll: Unroll) -> None:
@@ -179,26 +198,27 @@ def saved_memory_continues(bonus: Bonus, unroll: Unroll) -> None:
     _same(
         run(bonus, rest, restored),
         run(bonus, rest, memory),
-        "a memory that was saved and loaded goes on differently",
+        "a memory that was saved and loaded gives other bonuses",
     )
 
 
-PROMISES: tuple[Callable[[Bonus, Unroll], None], ...] = (
+REQUIREMENTS: tuple[Callable[[Bonus, Unroll], None], ...] = (
     scores_every_step,
     scoring_does_not_train,
     splitting_changes_nothing,
     earlier_features_may_be_reused,
     order_of_environments_changes_nothing,
     environments_do_not_leak,
-    a_new_episode_forgets,
-    unknown_arrivals_pay_nothing,
+    a_new_episode_clears_memory,
+    unknown_next_observations_score_zero,
     losses_are_scalars_with_gradients,
     saved_memory_continues,
 )
 
 
-def _same(got: Tensor, wanted: Tensor, complaint: str) -> None:
-    scale = float(wanted.abs().max()) or 1.0
-    worst = float((got - wanted).abs().max())
-    if worst > 1e-4 * scale:
-        raise ContractError(f"{complaint}: by up to {worst:.3g}, where the largest bonus is {scale:.3g}")
+def _same(got: Tensor, expected: Tensor, violation: str) -> None:
+    """Raises ContractError with `violation` unless the bonuses agree to 1e-4 of the largest."""
+    scale = float(expected.abs().max()) or 1.0
+    difference = float((got - expected).abs().max())
+    if difference > 1e-4 * scale:
+        raise ContractError(f"{violation}: by up to {difference:.3g}, where the largest bonus is {scale:.3g}")

@@ -1,6 +1,7 @@
-"""numba's njit for every compiled loop of the library: kept on disk where that can be written, else compiled anew.
+"""numba's njit for all compiled loops of the library, with the on-disk cache where a cache folder is writable.
 
-Without a place for its cache (a read-only install, a user without a home) numba refuses to decorate at all.
+Without a writable cache folder (a read-only install, a user without a home folder) `njit(cache=True)` raises, so the
+functions are then compiled in every process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from numba import njit
 
 
 def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator: `njit(**options)` with a cache on disk where there can be one."""
+    """Returns a decorator: `njit(**options)`, with the on-disk cache if possible."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:

@@ -1,10 +1,10 @@
-"""Unroll: a piece of experience from B environments side by side, T steps long.
+"""Unroll: T consecutive steps of B environments, the unit of experience that every bonus reads.
 
     obs[0] -action[0]-> obs[1] -action[1]-> ... -action[T-1]-> obs[T]
 
-`obs` overlaps by one row with the unroll before and after, so that every step has both its ends here. Where a step ends
-its episode (`done`), obs[t+1] already belongs to the next episode; the observation the step really arrived in travels
-separately in `terminal_obs`, and `next_obs` puts it in its place. A single environment step is an unroll of length 1.
+`obs` has T+1 rows: consecutive unrolls share one row, so every step has both its observations here. Where a step ends
+its episode (`done`), obs[t+1] is the first observation of the next episode; the terminal observation is stored in
+`terminal_obs`, and `next_obs` inserts it. A single environment step is an unroll of length 1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# A tensor, or a nested dict / tuple of tensors, as Gymnasium's Dict and Tuple spaces give them.
+# A tensor, or a nested dict or tuple of tensors: a batch of samples of a Gymnasium Dict or Tuple space.
 Tree: TypeAlias = Any
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Applies `function` leaf by leaf over trees of the same structure."""
+    """Applies `function` to the corresponding leaves of trees that have the same structure."""
     if isinstance(tree, dict):
         return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in tree.items()}
     if isinstance(tree, tuple):
@@ -31,7 +31,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 
 def tree_leaves(tree: Tree) -> list[Any]:
-    """The leaves of a tree, dictionaries in the order of their sorted keys."""
+    """Returns the leaves of a tree; the entries of a dict are sorted by key."""
     if isinstance(tree, dict):
         return [leaf for key in sorted(tree) for leaf in tree_leaves(tree[key])]
     if isinstance(tree, tuple):
@@ -40,35 +40,54 @@ def tree_leaves(tree: Tree) -> list[Any]:
 
 
 def kept_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """How numbers of a numpy type are stored: torch has few operations on wide unsigned integers."""
+    """Returns the dtype used to store values of `dtype`: torch has few operations on wide unsigned integers."""
     return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize > 1 else dtype
 
 
 @dataclass(frozen=True)
 class Unroll:
-    """T steps of B environments. Every tensor is time-major; the first row of `obs` is the state of the first action.
+    """T steps of B environments. All tensors are time-major.
 
-    Attributes:
-        obs: tree of [T+1, B, ...].
-        action: [T, B, ...].
-        done: [T, B] bool, the step ended its episode (for whatever reason).
-        starts: [B] bool, obs[0] is the first observation of an episode.
-        terminal_obs: tree of [K, ...], the last observations of ended episodes: one row for every True of
-            `terminal_known`, in its row-major order. None where there is no such row.
-        terminal_known: [T, B] bool, the steps that have a row in `terminal_obs`. Without it every done step has one,
-            if `terminal_obs` is given. A done step without its row gets no bonus and no dynamics pair.
-        slots: [B] int64, which environments the columns are; 0..B-1 without it. Memories are kept by slot.
-        policy_logits: [T, B, A], what the acting policy said at obs[:-1]; only policy-divergence bonuses read it.
+    Example:
+        >>> import torch
+        >>> unroll = Unroll(
+        ...     obs=torch.zeros(3, 1, 4),  # T = 2 steps of B = 1 environment
+        ...     action=torch.zeros(2, 1, dtype=torch.int64),
+        ...     done=torch.tensor([[True], [False]]),  # the first step ends its episode
+        ...     starts=torch.tensor([True]),
+        ...     terminal_obs=torch.ones(1, 4),  # the observation that the first step arrived in
+        ... )
+        >>> unroll.next_obs[:, 0, 0]
+        tensor([1., 0.])
+        >>> unroll.first[:, 0]
+        tensor([True, True])
     """
 
     obs: Tree
+    """Tree of [T+1, B, ...]: action[t] was chosen at obs[t]."""
+
     action: Tensor
+    """[T, B, ...]."""
+
     done: Tensor
+    """[T, B] bool: True where the step ended its episode, by termination or truncation."""
+
     starts: Tensor
+    """[B] bool: True where obs[0] is the first observation of an episode."""
+
     terminal_obs: Tree = None
+    """Tree of [K, ...]: terminal observations, one row for every True of `terminal_known` in row-major order.
+    None if K = 0."""
+
     terminal_known: Tensor | None = None
+    """[T, B] bool: the done steps that have a row in `terminal_obs`. Default: all of them if `terminal_obs` is given,
+    otherwise none. A done step without a row gets no bonus and no dynamics pair."""
+
     slots: Tensor | None = None
+    """[B] int64: index of each column's environment; default 0..B-1. Memories are indexed by slot."""
+
     policy_logits: Tensor | None = None
+    """[T, B, A]: logits of the acting policy at obs[:-1]; read by policy-divergence bonuses only."""
 
     def __post_init__(self) -> None:
         if self.done.ndim != 2 or self.done.dtype != torch.bool:
@@ -86,9 +105,10 @@ class Unroll:
             raise ValueError(f"action must be [{steps}, {envs}, ...]; got {tuple(self.action.shape)}")
         if self.slots is not None and self.slots.shape != (envs,):
             raise ValueError(f"slots must be [{envs}]; got {tuple(self.slots.shape)}")
-        self._settle_terminals()
+        self._check_terminals()
 
-    def _settle_terminals(self) -> None:
+    def _check_terminals(self) -> None:
+        """Sets the default of `terminal_known` and checks it against `terminal_obs`."""
         known = self.terminal_known
         if known is None:
             known = self.done if self.terminal_obs is not None else torch.zeros_like(self.done)
@@ -118,27 +138,28 @@ class Unroll:
 
     @property
     def known(self) -> Tensor:
-        """[T, B] bool: `terminal_known`, filled in."""
-        return cast(Tensor, self.terminal_known)  # settled when the unroll was made
+        """[T, B] bool: `terminal_known` with its default filled in."""
+        return cast(Tensor, self.terminal_known)  # set in __post_init__
 
     @property
     def first(self) -> Tensor:
-        """[T, B] bool: step t is the first of its episode, so obs[t] opened it."""
+        """[T, B] bool: step t is the first of its episode, so obs[t] is the episode's first observation."""
         return torch.cat([self.starts[None], self.done[:-1]]) if self.num_steps else self.done
 
     @property
     def valid(self) -> Tensor:
-        """[T, B] bool: the observation that the step arrived in is known."""
+        """[T, B] bool: the next observation of the step is known."""
         return ~self.done | self.known
 
     @property
     def next_obs(self) -> Tree:
-        """Tree of [T, B, ...]: the observation each step arrived in; meaningless where not `valid`."""
+        """Tree of [T, B, ...]: the next observation of each step, terminal observations included; undefined where not
+        `valid`."""
         arrived = tree_map(lambda leaf: leaf[1:], self.obs)
         return self.put_terminals(arrived, self.terminal_obs)
 
     def put_terminals(self, rows: Tree, terminals: Tree) -> Tree:
-        """A copy of `rows` [T, B, ...] with `terminals` [K, ...] at the known terminal steps (no copy where K = 0)."""
+        """Returns a copy of `rows` [T, B, ...] with `terminals` [K, ...] at the known terminal steps; `rows` if K = 0."""
         if terminals is None:
             return rows
 
@@ -148,15 +169,15 @@ class Unroll:
         return tree_map(put, rows, terminals)
 
     def masked(self, values: Tensor) -> Tensor:
-        """`values` [T, B] with zeros where the arriving observation is not known."""
+        """Returns `values` [T, B] with zeros where the next observation is not known."""
         return torch.where(self.valid, values, torch.zeros((), dtype=values.dtype, device=values.device))
 
     def mean(self, values: Tensor) -> Tensor:
-        """Scalar mean of `values` [T, B] over the steps whose arriving observation is known."""
+        """Returns the scalar mean of `values` [T, B] over the steps whose next observation is known."""
         return self.masked(values).sum() / self.valid.sum().clamp(min=1)
 
     def window(self, start: int, stop: int) -> Unroll:
-        """Steps start..stop-1 as an unroll of their own."""
+        """Returns steps start..stop-1 as a separate unroll."""
         if not 0 <= start <= stop <= self.num_steps:
             raise ValueError(f"a window must lie within 0..{self.num_steps}; got {start}..{stop}")
         before, within = int(self.known[:start].sum()), int(self.known[start:stop].sum())
@@ -174,7 +195,7 @@ class Unroll:
         )
 
     def columns(self, index: Tensor) -> Unroll:
-        """The environments in columns `index` [B'], in that order, as an unroll of their own."""
+        """Returns the environments in columns `index` [B'], in that order, as a separate unroll."""
         row = torch.full(self.done.shape, -1, dtype=torch.int64, device=self.done.device)
         row[self.known] = torch.arange(int(self.known.sum()), device=row.device)
         chosen = row[:, index]  # [T, B'] the row of terminal_obs, or -1

@@ -67,7 +67,7 @@ class PrefersTheFirstColumn(Distance):
         return super().score(features, unroll, memory) * (torch.arange(unroll.num_envs) == 0)
 
 
-class PaysForTheUnknown(Distance):
+class ScoresTheUnknown(Distance):
     def score(self, features, unroll, memory):
         return (features.next - features.current).norm(dim=-1)
 
@@ -121,17 +121,17 @@ def test_a_sound_bonus_passes():
         (Infinite, "NaN or infinite"),
         (CarriesGradients, "must not carry gradients"),
         (TrainsWhileScoring, "scoring changed 'seen'"),
-        (DependsOnTheUnroll, "cutting an unroll"),
+        (DependsOnTheUnroll, "splitting an unroll"),
         (MixesEnvironments, "depends on the others"),
-        (PrefersTheFirstColumn, "another order of the environments"),
-        (PaysForTheUnknown, "must get 0"),
+        (PrefersTheFirstColumn, "reordering the environments"),
+        (ScoresTheUnknown, "must be 0 where the terminal observation is unknown"),
         (StaleFeatures, r"embed\(unroll, previous\)"),
-        (VectorLoss, "one finite number"),
-        (NeverForgets, "memory outlives an episode"),
-        (ForgetsWhenSaved, "saved and loaded goes on differently"),
+        (VectorLoss, "a finite scalar"),
+        (NeverForgets, "remembers earlier episodes"),
+        (ForgetsWhenSaved, "saved and loaded gives other bonuses"),
     ],
 )
-def test_each_broken_promise_is_named(bonus, message):
+def test_each_violated_requirement_is_named(bonus, message):
     with pytest.raises(ContractError, match=message):
         check_bonus(bonus(), *SPACES)
 

@@ -1,4 +1,4 @@
-"""Exploration bonuses as compositions of small terms."""
+"""Exploration bonuses, composed of small terms."""
 
 from e3b_gym.bonuses.base import Bonus, Memory, NoMemory, Product, Scaled, Sum
 from e3b_gym.bonuses.counts import FirstVisit, InverseSqrtCount

@@ -1,11 +1,11 @@
-"""The protocol of an exploration bonus, and its algebra.
+"""The interface of an exploration bonus, and how bonuses combine.
 
     embed(unroll)                    -> features          one forward pass, with gradients when training
     score(features, unroll, memory)  -> bonus [T, B]      never trains; advances memory
     loss(features, unroll)           -> {name: scalar}    self-supervised losses; empty for counts
 
-A bonus is an nn.Module that holds weights only. What it remembers of the running episodes lives in a memory that the
-caller owns, one slot per environment, like the state of an LSTM. Bonuses combine: `a * b`, `a + b`, `0.5 * a`.
+A bonus is an nn.Module that holds weights only. Its memory of the running episodes is a separate object that the caller
+owns, with one slot per environment, like the state of an LSTM. Bonuses combine: `a * b`, `a + b`, `0.5 * a`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from e3b_gym.unroll import Unroll
 
 @runtime_checkable
 class Memory(Protocol):
-    """What a bonus remembers, one slot per environment. Plain tensors and numbers in its state."""
+    """State of a bonus, one slot per environment. Its state_dict holds tensors and numbers only."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -30,57 +30,68 @@ class Memory(Protocol):
 
 
 class NoMemory:
-    """The memory of a bonus that needs none."""
+    """Memory of a bonus that keeps no state."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state:
-            raise ValueError(f"this bonus keeps no memory, but the saved one holds {', '.join(sorted(state))}")
+            raise ValueError(
+                f"this bonus has no memory, but the saved state has {', '.join(sorted(state))}; build the bonus that "
+                "the state was saved from"
+            )
 
 
 class Bonus(nn.Module):
-    """Base class of every bonus. A subclass must define `score`; the rest has defaults.
-
-    Attributes:
-        independent_envs: an environment's bonus depends on that environment's experience alone.
-        episodic: nothing outlives an episode in memory.
-        observation_space, action_space, num_envs: what the bonus was built for, if it was told (`built_for`).
-    """
+    """Base class of every bonus. A subclass must define `score`; all other methods have defaults."""
 
     independent_envs: bool = True
+    """The bonus of an environment depends on the experience of that environment only."""
+
     episodic: bool = True
+    """The memory is cleared when an episode starts."""
+
     observation_space: gym.Space[Any] | None = None
+    """Observation space of one environment, if set by `built_for`."""
+
     action_space: gym.Space[Any] | None = None
+    """Action space of one environment, if set by `built_for`."""
+
     num_envs: int | None = None
+    """Number of environments, if set by `built_for`."""
 
     def new_memory(self, num_envs: int) -> Memory:
-        """Empty memory for `num_envs` environments."""
+        """Returns an empty memory for `num_envs` environments."""
         return NoMemory()
 
     def embed(self, unroll: Unroll, previous: Any = None) -> Any:
-        """One forward pass over the unroll. `previous`: its own features of the unroll just before, same weights."""
+        """Runs one forward pass over the unroll and returns its features.
+
+        Args:
+            unroll: the experience.
+            previous: features of the preceding unroll, computed by this method with the same weights; None: not known.
+        """
         return None
 
     def score(self, features: Any, unroll: Unroll, memory: Any) -> Tensor:
-        """The bonus [T, B] of every step. Zero where the arriving observation is not known (`unroll.masked`)."""
+        """Returns the bonus [T, B] of every step; 0 where the next observation is not known (`unroll.masked`)."""
         raise NotImplementedError(f"{type(self).__name__} must define score(features, unroll, memory)")
 
     def loss(self, features: Any, unroll: Unroll) -> dict[str, Tensor]:
-        """Scalar losses by name, already weighted: their sum is what the optimiser minimises."""
+        """Returns weighted scalar losses by name; the optimiser minimises their sum."""
         return {}
 
     def diagnostics(self, features: Any, unroll: Unroll) -> dict[str, float]:
-        """Numbers worth a curve, such as the accuracy of an inverse model."""
+        """Returns numbers to log, such as the accuracy of an inverse model."""
         return {}
 
     def policy_terms(self, features: Any, unroll: Unroll) -> tuple[Tensor, Tensor] | None:
-        """What a learner adds to the advantage and to the value target, each [T, B]; None for most. See AGAC."""
+        """Returns what a learner adds to the advantage and to the value target, each [T, B]; None unless AGAC."""
         return None
 
     def bind_policy(self, policy: Any) -> None:
-        """Shows the acting policy to the parts that read it; the rest ignore it. See `PolicyFeatures`."""
+        """Passes the acting policy to the submodules that use it, such as `PolicyFeatures`."""
         for part in self.modules():
             bind = getattr(part, "bind_policy", None)
             if part is not self and callable(bind):
@@ -89,7 +100,7 @@ class Bonus(nn.Module):
     def built_for(
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], num_envs: int | None = None
     ) -> Self:
-        """Notes the spaces this bonus belongs to, so that wrapping another environment is an error."""
+        """Stores the spaces that this bonus was built for; wrapping another environment then raises an error."""
         self.observation_space, self.action_space, self.num_envs = observation_space, action_space, num_envs
         return self
 
@@ -103,7 +114,7 @@ class Bonus(nn.Module):
 
 
 class Memories:
-    """The memories of a composition, part by part."""
+    """The memories of the terms of a composition."""
 
     def __init__(self, parts: Sequence[Memory]) -> None:
         self.parts = list(parts)
@@ -114,14 +125,15 @@ class Memories:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if len(state) != len(self.parts):
             raise ValueError(
-                f"the saved memory is of {len(state)} terms, this bonus has {len(self.parts)}; rebuild the same bonus"
+                f"the saved memory has {len(state)} terms, this bonus has {len(self.parts)}; build the bonus that the "
+                "memory was saved from"
             )
         for i, part in enumerate(self.parts):
             part.load_state_dict(state[str(i)])
 
 
 class _Composition(Bonus):
-    """Terms evaluated side by side, each with its own features and memory."""
+    """Several terms, each with its own features and memory."""
 
     terms: nn.ModuleList
 
@@ -129,7 +141,7 @@ class _Composition(Bonus):
         super().__init__()
         for term in terms:
             if not isinstance(term, Bonus):
-                raise ValueError(f"a bonus combines with bonuses and numbers; got {type(term).__name__}")
+                raise ValueError(f"a bonus can be combined with bonuses and numbers; got {type(term).__name__}")
         self.terms = nn.ModuleList(terms)
         self.independent_envs = all(term.independent_envs for term in terms)
         self.episodic = all(term.episodic for term in terms)
@@ -172,7 +184,7 @@ class _Composition(Bonus):
 
 
 class Product(_Composition):
-    """Global term x episodic term (Table 1 of the paper), or any other product."""
+    """The product of several bonuses, such as global term x episodic term (Table 1 of the paper)."""
 
     def score(self, features: list[Any], unroll: Unroll, memory: Memories) -> Tensor:
         return self.scores(features, unroll, memory).prod(dim=0)
@@ -186,11 +198,11 @@ class Sum(_Composition):
 
 
 class Scaled(_Composition):
-    """A bonus times a constant. The losses stay as they are."""
+    """A bonus times a constant. The losses are not scaled."""
 
     def __init__(self, term: Bonus, factor: float) -> None:
         if not isinstance(factor, (int, float)):
-            raise ValueError(f"a bonus is scaled by a number; got {type(factor).__name__}")
+            raise ValueError(f"a bonus can be multiplied by a bonus or a number; got {type(factor).__name__}")
         super().__init__([term])
         self.factor = float(factor)
 

@@ -3,8 +3,8 @@
     FirstVisit         1[N(s') = 1]        NovelD
     InverseSqrtCount   1 / sqrt(N(s'))     RIDE, AGAC
 
-N counts the visits of this episode, its first observation included (or all visits ever, with episodic=False). Departs
-from the authors' code: every visit is counted exactly once, and the global table is one, not one per process.
+N counts the visits in the current episode, its first observation included (with episodic=False: over all of training).
+Departs from the authors' code: every visit is counted exactly once, and all environments share one global table.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class InverseSqrtCount(Bonus):
     """1 / sqrt(N(s')).
 
     Args:
-        key: what of the observation is counted, a function of a tree of [rows, ...]; see `make_key`.
-        episodic: count within the episode; False: over the whole of training, all environments together.
+        key: function that selects the counted part of an observation tree [rows, ...]; see `make_key`.
+        episodic: count visits within the episode; False: over all of training and all environments.
     """
 
     def __init__(self, key: Key, *, episodic: bool = True) -> None:
@@ -38,10 +38,10 @@ class InverseSqrtCount(Bonus):
     @torch.no_grad()
     def score(self, features: None, unroll: Unroll, memory: CountMemory) -> Tensor:
         counts = self._visit(unroll, memory).to(unroll.done.device)  # [T, B], 0 where unknown
-        return unroll.masked(self.pay(counts.clamp(min=1).float()))
+        return unroll.masked(self.bonus_of_count(counts.clamp(min=1).float()))
 
-    def pay(self, count: Tensor) -> Tensor:
-        """The bonus for a state seen `count` times."""
+    def bonus_of_count(self, count: Tensor) -> Tensor:
+        """Returns the bonus for the `count`-th visit to a state."""
         return count.rsqrt()
 
     def _visit(self, unroll: Unroll, memory: CountMemory) -> Tensor:
@@ -57,7 +57,7 @@ class InverseSqrtCount(Bonus):
 
 
 class FirstVisit(InverseSqrtCount):
-    """1 the first time a state is seen in the episode, 0 after that."""
+    """1 on the first visit to a state in the episode, 0 on later visits."""
 
-    def pay(self, count: Tensor) -> Tensor:
+    def bonus_of_count(self, count: Tensor) -> Tensor:
         return (count == 1).float()

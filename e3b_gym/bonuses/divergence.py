@@ -1,10 +1,10 @@
-"""AGAC's bonus (Flet-Berliac et al. 2021, as in Table 1 of the E3B paper): the policy against its imitator.
+"""AGAC's bonus (Flet-Berliac et al. 2021, as in Table 1 of the E3B paper): divergence of policy and adversary.
 
     b = KL( pi(.|s) || pi_adv(.|s) )        pi_adv is trained to make this small
 
-The acting policy's logits travel with the unroll (`unroll.policy_logits`), so recurrent policies need nothing special.
-AGAC itself puts log pi - log pi_adv into the advantage and the divergence into the value target. A learner that does so
-(`policy_terms`) takes the divergence out of the reward; a wrapper, which has the reward only, leaves it there.
+The logits of the acting policy are part of the unroll (`unroll.policy_logits`), so recurrent policies need no special
+case. AGAC adds log pi - log pi_adv to the advantage and the divergence to the value target. A learner that does this
+(`policy_terms`) removes the divergence from the reward; a wrapper, which can change the reward only, keeps it there.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from e3b_gym.unroll import Unroll
 
 
 class PolicyDivergence(Bonus):
-    """How badly an adversary predicts the policy.
+    """KL divergence between the acting policy and an adversary that is trained to imitate it.
 
     Args:
-        encoder: the adversary's own network, tree of [rows, ...] -> [rows, encoder.dim].
+        encoder: the adversary's network, tree of [rows, ...] -> [rows, encoder.dim]; shared with nothing else.
         action_space: must be Discrete: the divergence is between categorical distributions.
-
-    Attributes:
-        in_reward: False where the learner uses `policy_terms` instead.
     """
 
     in_reward = True
+    """Whether `score` returns the divergence; a learner that uses `policy_terms` sets it to False."""
 
     def __init__(self, encoder: nn.Module, action_space: gym.Space[Any]) -> None:
         super().__init__()
@@ -63,10 +61,10 @@ class PolicyDivergence(Bonus):
         return F.kl_div(adversary, policy, log_target=True, reduction="none").sum(dim=-1)  # [T, B]
 
     def _log_probabilities(self, features: Features, unroll: Unroll) -> tuple[Tensor, Tensor]:
-        """Of the policy that acted and of its adversary, each [T, B, A]."""
+        """Returns the log probabilities of the acting policy and of the adversary, each [T, B, A]."""
         if unroll.policy_logits is None:
             raise ValueError(
-                "AGAC compares the acting policy with its adversary, but the unroll has no policy_logits; "
-                "record them while acting (our learners and EncoderUpdateCallback do)"
+                "AGAC compares the acting policy with its adversary, but the unroll has no policy_logits; record them "
+                "while acting, as IMPALA and EncoderUpdateCallback do"
             )
         return F.log_softmax(unroll.policy_logits.detach(), dim=-1), F.log_softmax(features.current, dim=-1)

@@ -1,7 +1,7 @@
-"""Bonuses on an embedding with dynamics models.
+"""Bonuses that use an embedding trained with dynamics models.
 
-ICM    b = 1/2 |f(phi(s), a) - phi(s')|^2     surprise of the forward model (Pathak et al. 2017)
-RIDE   b = |phi(s') - phi(s)|                 how much the step changed (Raileanu & Rocktaeschel 2020), before its count
+ICM    b = 1/2 |f(phi(s), a) - phi(s')|^2     error of the forward model (Pathak et al. 2017)
+RIDE   b = |phi(s') - phi(s)|                 change of the embedding (Raileanu & Rocktaeschel 2020), without the count
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from e3b_gym.unroll import Unroll
 
 
 class Curiosity(OnRepresentation):
-    """The forward model's surprise."""
+    """Prediction error of the forward model (ICM)."""
 
     representation: InverseForwardDynamics
 
@@ -25,7 +25,7 @@ class Curiosity(OnRepresentation):
 
 
 class Impact(OnRepresentation):
-    """The distance that the step went in the embedding."""
+    """Distance between the embeddings before and after the step (RIDE)."""
 
     @torch.no_grad()
     def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:

@@ -2,8 +2,8 @@
 
     b(s') = phi(s')' C^-1 phi(s');  then C <- C + phi phi';  C = ridge * I where an episode starts.
 
-Algorithm 1 is the default. The authors' code differs: it pays b(s_t) for the step that leaves s_t
-(`bonus_of="current"`) and nothing for an episode's first step (`zero_first=True`).
+Algorithm 1 is the default. The authors' code differs: the reward of the step from s_t to s_{t+1} is b(s_t)
+(`bonus_of="current"`), and the first step of an episode gets none (`zero_first=True`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from e3b_gym.unroll import Unroll
 
 
 class Elliptical(OnRepresentation):
-    """How far the arriving state lies outside the ellipse of the states seen before in this episode.
+    """Distance of the next state from the ellipse of all earlier states of the episode.
 
     Args:
         representation: phi and its loss.
-        ridge: lambda, the prior of the ellipse. A direction never seen pays |phi|^2 / ridge.
-        episodic: forget at every episode's start; False keeps one lifelong ellipse per environment.
-        unit_length: scale phi to length 1 first. Raw embeddings pay most of their bonus in an episode's first
-            steps; at unit length it is spread over the episode.
-        include_first: enter the episode's first observation into the ellipse, unscored: to stay there is not new.
-        bonus_of: "next" pays a step for the state it arrives in; "current" for the one it leaves.
-        zero_first: pay nothing for the first step of an episode.
+        ridge: lambda, the regularisation of C. A direction not yet seen has the bonus |phi|^2 / ridge.
+        episodic: clear the ellipse when an episode starts; False: one lifelong ellipse per environment.
+        unit_length: scale phi to length 1. Without scaling, most of the bonus falls on the first steps of an episode;
+            with unit length it is spread over the episode.
+        include_first: add the first observation of the episode to the ellipse without scoring it, so that staying
+            there is not novel.
+        bonus_of: "next": the bonus of a step is that of its next state; "current": that of the state it starts from.
+        zero_first: set the bonus of the first step of an episode to 0.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Elliptical(OnRepresentation):
         first = unroll.first  # [T, B]
         phi = self._scaled(features.next if self.bonus_of == "next" else features.current)  # [T, B, d]
         if bool(unroll.done.any()):
-            # A zero row pays nothing and leaves the ellipse as it is.
+            # A zero row has bonus 0 and does not change the ellipse.
             phi = phi * unroll.valid[..., None]
         opens = self.include_first and bool(first.any())
         opening = self._scaled(features.current[first]) if opens else None  # [K, d]
@@ -89,7 +90,7 @@ class Elliptical(OnRepresentation):
 
 
 def effective_rank(phi: Tensor) -> float:
-    """How many directions `phi` [rows, d] uses: exp(entropy) of the eigenvalues of its second moment, normalised."""
+    """Effective number of directions in `phi` [rows, d]: exp(entropy) of the normalised eigenvalues of phi' phi."""
     share = torch.linalg.eigvalsh(phi.T.double() @ phi.double()).clamp(min=0)
     share = share / share.sum().clamp(min=torch.finfo(torch.float64).tiny)
     return float(torch.exp(-torch.special.xlogy(share, share).sum()))

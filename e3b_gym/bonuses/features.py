@@ -1,7 +1,7 @@
-"""Features: what one forward pass over an unroll gives, and the pass itself.
+"""Features: the embeddings of an unroll, and the forward pass that computes them.
 
-An unroll has (T+1) B observations and K terminal ones. `embed_unroll` sends them through the network once, together,
-and lays the results out as both ends of every step.
+An unroll has (T+1) B observations and K terminal observations. `embed_unroll` passes all of them through the network in
+one batch and returns the embedding before and after every step.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from e3b_gym.unroll import Tree, Unroll, tree_map
 
 @dataclass(frozen=True)
 class Features:
-    """Embeddings of an unroll.
-
-    Attributes:
-        trajectory: [T+1, B, d], of `unroll.obs`.
-        next: [T, B, d], of `unroll.next_obs`: the arriving observation, true at episode ends.
-    """
+    """Embeddings of an unroll."""
 
     trajectory: Tensor
+    """[T+1, B, d]: embeddings of `unroll.obs`."""
+
     next: Tensor
+    """[T, B, d]: embeddings of `unroll.next_obs`, terminal observations included."""
 
     @property
     def current(self) -> Tensor:
-        """[T, B, d], of the observation each step left from."""
+        """[T, B, d]: embeddings of the observation that each step starts from."""
         return self.trajectory[:-1]
 
 
@@ -39,8 +37,8 @@ def embed_unroll(encode: Callable[[Tree], Tensor], unroll: Unroll, previous: Fea
     Args:
         encode: the network.
         unroll: the experience.
-        previous: the features of the unroll that ended where this one begins, made with the same weights; then obs[0]
-            is not embedded again. A wrapper that steps one at a time halves its work this way.
+        previous: features of the preceding unroll, computed with the same weights; obs[0] is then not embedded again.
+            For a wrapper that scores single steps, this halves the work.
     """
     skip = 0 if previous is None else 1
     rows = tree_map(lambda leaf: leaf[skip:].flatten(0, 1), unroll.obs)  # [(T+1-skip) B, ...]

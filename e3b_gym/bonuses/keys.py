@@ -1,8 +1,8 @@
-"""What a count-based bonus counts: the whole observation, or the part of it that a researcher believes in.
+"""Keys: the part of the observation that a count-based bonus counts.
 
-The paper's variants count the full state, the agent's (x, y), the symbol image, or the message; on Habitat, where full
-images are too many bytes to hash, every 1000th value of the image with GPS and compass. A key is one of these names, or
-any function from an observation tree [rows, ...] to the tree of what counts.
+The paper's variants count the full observation, the agent's (x, y), the symbol image, or the message. On Habitat, where
+full images have too many bytes to hash, they count every 1000th value of the image, with GPS and compass. A key is one
+of these names, or any function from an observation tree [rows, ...] to the tree that is counted.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from e3b_gym.unroll import Tree
 Key: TypeAlias = Callable[[Tree], Tree]
 KeyName: TypeAlias = Literal["full", "position", "image", "message", "subsampled"]
 
-# Where each part lives in the observations of the suites, first match wins, and how many of its columns count (None:
-# all). NetHack has the agent's x and y in front of blstats; MiniGrid and Rooms give them as "position" on request.
+# For each key the Dict entries that hold this part, the first match is used, and how many of its columns are counted
+# (None: all). In NetHack the agent's x and y are the first columns of blstats; MiniGrid and Rooms have an optional
+# entry "position".
 PARTS: dict[str, dict[str, int | None]] = {
     "position": {"position": None, "blstats": 2},
     "image": {"glyphs": None, "image": None, "view": None, "rgb": None},
     "message": {"message": None},
 }
 SUBSAMPLED_BY = 1000
-BESIDE_SUBSAMPLED = ("gps", "compass")
+COUNTED_WITH_SUBSAMPLED = ("gps", "compass")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Takes one entry of a Dict observation, or its first columns."""
+    """Selects one entry of a Dict observation, or its first columns."""
 
     entry: str
     columns: int | None = None
@@ -42,25 +43,29 @@ class Part:
 
 @dataclass(frozen=True)
 class Subsampled:
-    """Takes every 1000th value of one entry (row by row, the channels of a pixel side by side), others as they are."""
+    """Selects every 1000th value of one entry, flattened in C order, and all values of the `complete` entries."""
 
     entry: str
-    beside: tuple[str, ...] = ()
+    complete: tuple[str, ...] = ()
 
     def __call__(self, obs: Tree) -> Tree:
         return {
             self.entry: obs[self.entry].flatten(1)[:, ::SUBSAMPLED_BY],
-            **{name: obs[name] for name in self.beside},
+            **{name: obs[name] for name in self.complete},
         }
 
 
 def full_observation(obs: Tree) -> Tree:
-    """Everything counts."""
+    """Selects the whole observation."""
     return obs
 
 
 def make_key(key: str | Key, observation_space: gym.Space[Any]) -> Key:
-    """The function that takes from an observation what `key` says; raises if these observations have no such part."""
+    """Returns the function that selects the part of an observation named by `key`.
+
+    Raises:
+        ValueError: the key is unknown, or the observation space has no such part.
+    """
     if callable(key):
         return key
     if key == "full":
@@ -74,10 +79,10 @@ def make_key(key: str | Key, observation_space: gym.Space[Any]) -> Key:
     part = "image" if key == "subsampled" else key
     for entry, columns in PARTS[part].items():
         if entry in names and key == "subsampled":
-            return Subsampled(entry, tuple(name for name in BESIDE_SUBSAMPLED if name in names))
+            return Subsampled(entry, tuple(name for name in COUNTED_WITH_SUBSAMPLED if name in names))
         if entry in names:
             return Part(entry, columns)
     raise ValueError(
-        f"there is no {part} to count in this observation space ({', '.join(names) or observation_space}); the {key} "
-        f"key looks for a Dict entry named {' or '.join(PARTS[part])}. Pass key=<a function of the observation tree>"
+        f"the observation space has no {part} to count; it has {', '.join(names) or observation_space}. The {key} key "
+        f"reads a Dict entry named {' or '.join(PARTS[part])}. Pass key=<a function of the observation tree>"
     )

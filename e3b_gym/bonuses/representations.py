@@ -1,9 +1,10 @@
-"""Representations phi(s): how an embedding is made, and which self-supervised loss trains it.
+"""Representations phi(s): an encoder and the self-supervised loss that trains it.
 
     inverse dynamics   -log p(a_t | g(phi(s_t), phi(s_{t+1})))       E3B (paper, section 4.2), ICM, RIDE
     forward dynamics   1/2 |f(phi(s_t), a_t) - phi(s_{t+1})|^2       ICM, RIDE
 
-Departs from the authors' code: a pair never crosses an episode's end; the true terminal observation is used, or none.
+Departs from the authors' code: a pair never spans two episodes. The last pair of an episode uses the terminal
+observation, or is left out if that is not known.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ class Representation(nn.Module):
 
 
 class Frozen(Representation):
-    """A network that stays as it was initialised: the paper's "random encoder"."""
+    """A network with fixed random weights: the paper's "random encoder"."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__(encoder.requires_grad_(False))
 
 
 class InverseDynamics(Representation):
-    """phi keeps what helps to tell the action between two observations, and so drops what the agent cannot control."""
+    """phi is trained to predict the action between two observations, so it ignores what the agent cannot control."""
 
     def __init__(
         self, encoder: nn.Module, action_space: gym.Space[Any], *, hidden: int = 256, coef: float = 1.0
@@ -69,7 +70,7 @@ class InverseDynamics(Representation):
 
 
 class InverseForwardDynamics(InverseDynamics):
-    """Inverse and forward model on one embedding, as in ICM and RIDE."""
+    """Inverse and forward model on the same embedding, as in ICM and RIDE."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class InverseForwardDynamics(InverseDynamics):
         self.forward_coef = forward_coef
 
     def forward_error(self, features: Features, unroll: Unroll) -> Tensor:
-        """[T, B]: half the squared distance between where the model expected to arrive and where the step did."""
+        """[T, B]: half the squared distance between the predicted and the actual next embedding."""
         expected: Tensor = self.forward_model(features.current, unroll.action)  # [T, B, d]
         return 0.5 * (expected - features.next).square().sum(dim=-1)
 
@@ -95,22 +96,22 @@ class InverseForwardDynamics(InverseDynamics):
 
 
 class PolicyFeatures(Representation):
-    """phi tied to the acting policy's own network, never trained here: the paper's "policy encoder".
+    """phi is the network of the acting policy, which the bonus does not train: the paper's "policy encoder".
 
-    The policy is bound once it exists: an object with `dim` and `encode(obs tree [rows, ...]) -> [rows, dim]`.
+    `bind_policy` sets the policy: an object with `dim` and `encode(obs tree [rows, ...]) -> [rows, dim]`.
     """
 
     def __init__(self) -> None:
         super().__init__(nn.Identity())
-        # In a list, so that nn.Module does not take the policy's weights for its own.
+        # In a list, so that nn.Module does not register the policy's weights as this module's.
         self._policy: list[Any] = []
 
     @property
     def policy(self) -> Any:
         if not self._policy:
             raise ValueError(
-                "the policy encoder has no policy yet; call bonus.bind_policy(policy) first "
-                "(EncoderUpdateCallback and the learners do it)"
+                "the policy encoder has no policy yet; call bonus.bind_policy(policy) first, as "
+                "EncoderUpdateCallback and IMPALA do"
             )
         return self._policy[0]
 
@@ -123,12 +124,12 @@ class PolicyFeatures(Representation):
 
     @torch.no_grad()
     def embed(self, unroll: Unroll, previous: Features | None = None) -> Features:
-        # The policy may have learned since, so its earlier features are not reused.
+        # The policy's weights may have changed since, so `previous` is not reused.
         return embed_unroll(self.policy.encode, unroll)
 
 
 class OnRepresentation(Bonus):
-    """A bonus whose features and losses are those of its representation."""
+    """Base class of the bonuses whose features and losses are those of a representation."""
 
     def __init__(self, representation: Representation) -> None:
         super().__init__()

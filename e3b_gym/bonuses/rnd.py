@@ -1,9 +1,9 @@
-"""Random network distillation (Burda et al. 2018) and NovelD's gain (Zhang et al. 2021).
+"""Random network distillation (Burda et al. 2018) and NovelD's novelty gain (Zhang et al. 2021).
 
     RND     b(s') = |f(s') - f_random(s')|^2
     NovelD  [ n(s') - alpha n(s) ]_+   with n(s) = |f(s) - f_random(s)|
 
-f is trained to match the random network, so the error is large where little was seen over the whole of training.
+f is trained to match the random network, so its error is large on observations that are rare in all of training.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from e3b_gym.unroll import Tree, Unroll
 
 
 class RND(Bonus):
-    """Prediction error of a trained network against a random one.
+    """Prediction error of a trained network against a random network.
 
     Args:
         predictor: the trained network, tree of [rows, ...] -> [rows, d].
-        target: the random one, of the same sizes; frozen here.
+        target: the random network, with the same shapes; its weights are frozen here.
     """
 
     def __init__(self, predictor: nn.Module, target: nn.Module) -> None:
@@ -33,7 +33,7 @@ class RND(Bonus):
         return embed_unroll(self._error, unroll, previous)
 
     def _error(self, rows: Tree) -> Tensor:
-        """[rows, 1]: the squared error, as a feature of one dimension."""
+        """Returns the squared error as a one-dimensional feature, [rows, 1]."""
         gap: Tensor = self.predictor(rows) - self.target(rows)
         return gap.square().sum(dim=-1, keepdim=True)
 
@@ -46,7 +46,7 @@ class RND(Bonus):
 
 
 class NoveltyGain(Bonus):
-    """What the step gained in novelty, never negative: the global half of NovelD."""
+    """Increase of the RND novelty over a step, clipped at 0: the global term of NovelD."""
 
     def __init__(self, rnd: RND, alpha: float = 0.1) -> None:
         super().__init__()

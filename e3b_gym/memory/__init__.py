@@ -1,4 +1,4 @@
-"""Per-environment bonus memory: explicit state, cleared where an episode starts."""
+"""Memory of the episodic bonuses: one slot per environment, cleared when an episode starts."""
 
 from e3b_gym.memory.counts import CountMemory
 from e3b_gym.memory.elliptical import EllipticalMemory

@@ -1,4 +1,4 @@
-"""The part that every elliptical memory shares: its shape, and the refusal of bad input before anything changes."""
+"""Base class of the elliptical memories: sizes, state, and checks that reject bad input before anything changes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from e3b_gym.errors import NonFiniteError
 
 Slots = Tensor | Sequence[int]
 
-# |phi|^2 / ridge may reach this: float64, in which all small matrices are kept, then still resolves the ridge.
+# Upper bound of |phi|^2 / ridge: up to it float64, used for all small matrices, still resolves the ridge.
 LONGEST = 1e12
 
 
 class CheckedMemory(ABC):
-    """One ellipse per environment slot; subclasses say how it is kept.
+    """One ellipse per environment slot; subclasses define how it is stored.
 
     Args:
         num_envs: number of environment slots.
         dim: length d of an embedding.
-        ridge: lambda > 0; a fresh ellipse is ridge * I, so a first row of length 1 is paid 1 / ridge.
-        dtype: torch.float32 or torch.float64, of the embeddings and of the bonus.
-        device: where the embeddings live.
-        episodic: False never clears an ellipse (the lifelong ablation); `first` then only places `opening` rows.
+        ridge: lambda > 0; an empty ellipse is ridge * I, so the bonus of a first row of length 1 is 1 / ridge.
+        dtype: dtype of the embeddings and of the bonus, torch.float32 or torch.float64.
+        device: device of the embeddings.
+        episodic: clear the ellipse when an episode starts; False: never (the lifelong ablation), `first` then only
+            marks where `opening` rows are added.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class CheckedMemory(ABC):
         self.episodic = bool(episodic)
 
     def step(self, phi: Tensor, first: Tensor, opening: Tensor | None = None, slots: Slots | None = None) -> Tensor:
-        """Score one row per environment, then enter it: phi [N, d], first [N] -> bonus [N]. See `unroll`."""
+        """Scores one row per environment, then adds it: phi [N, d], first [N] -> bonus [N]. See `unroll`."""
         if phi.ndim != 2 or first.ndim != 1:
             raise ValueError(
                 f"step takes phi [N, {self.dim}] and first [N], got {_shape(phi)} and {_shape(first)}; "
@@ -62,14 +63,14 @@ class CheckedMemory(ABC):
         return self.unroll(phi.unsqueeze(0), first.unsqueeze(0), slots, opening)[0]
 
     def unroll(self, phi: Tensor, first: Tensor, slots: Slots | None = None, opening: Tensor | None = None) -> Tensor:
-        """Score T rows per environment in order, entering each after it was scored.
+        """Scores T rows per environment in order and adds each row after it was scored.
 
         Args:
-            phi: embeddings [T, N, d]; gradients do not pass. A zero row is paid 0 and leaves no trace.
+            phi: embeddings [T, N, d], detached. A zero row has bonus 0 and does not change the ellipse.
             first: bool [T, N]; True clears the ellipse before that row is scored.
-            slots: which environments the N columns are, each at most once; None means all, in order.
-            opening: [K, d], one row for each True of `first` in the order of `first.nonzero()`, entered unscored
-                right after the ellipse is cleared: the embedding of the episode's first observation.
+            slots: index of the environment of each of the N columns, without repeats; None: all, in order.
+            opening: [K, d], embeddings of the first observations of episodes: one row for each True of `first`, in
+                the order of `first.nonzero()`. Each is added unscored, right after the ellipse is cleared.
 
         Returns:
             bonus [T, N], a new tensor.
@@ -87,21 +88,23 @@ class CheckedMemory(ABC):
         return self._advance(phi.contiguous(), first, index, opening, entry)
 
     def reset(self, slots: Slots | None = None) -> None:
-        """Forget everything about these environments (None: all of them)."""
+        """Clears the ellipses of these environments (None: all)."""
         index = None if slots is None else self._check_slots(slots, len(slots))
-        self._forget(torch.arange(self.num_envs, device=self.device) if index is None else index)
+        self._clear(torch.arange(self.num_envs, device=self.device) if index is None else index)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is remembered, as copies: plain tensors and numbers that `torch.load(weights_only=True)` reads."""
+        """Returns a copy of the state as tensors and numbers, which `torch.load(weights_only=True)` reads."""
         sizes = {"num_envs": self.num_envs, "dim": self.dim, "ridge": self.ridge, "episodic": self.episodic}
         return sizes | self._state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict` of a memory with the same sizes, as if it had never been saved."""
+        """Restores a `state_dict` of a memory with the same sizes; later bonuses are as if it had not been saved."""
         for name in ("num_envs", "dim", "ridge", "episodic"):
             mine = getattr(self, name)
             if name not in state:
-                raise ValueError(f"not the state of an elliptical memory: it has no {name!r}, only {sorted(state)}")
+                raise ValueError(
+                    f"this is not the state of an elliptical memory: it has no {name!r}, only {sorted(state)}"
+                )
             if state[name] != mine:
                 raise ValueError(
                     f"the state was saved with {name}={state[name]}, but this memory has {name}={mine}; "
@@ -113,7 +116,7 @@ class CheckedMemory(ABC):
             if not isinstance(got, Tensor) or tuple(got.shape) != shape or got.dtype != dtype:
                 found = f"{_shape(got)} of {got.dtype}" if isinstance(got, Tensor) else repr(got)
                 raise ValueError(
-                    f"the state's {name!r} should be {list(shape)} of {dtype}, got {found}; "
+                    f"{name!r} of the state must be {list(shape)} of {dtype}, got {found}; "
                     "load it into a memory of the same class, sizes and dtype"
                 )
         self._load({name: state[name].to(self.device) for name in expected})
@@ -122,10 +125,10 @@ class CheckedMemory(ABC):
     def _advance(
         self, phi: Tensor, first: Tensor, slots: Tensor | None, opening: Tensor | None, entry: Tensor | None
     ) -> Tensor:
-        """Checked and contiguous input; `entry` [T, N] numbers the opening rows, -1 where there is none."""
+        """`unroll` on checked, contiguous input; `entry` [T, N] is the index of the opening row, or -1."""
 
     @abstractmethod
-    def _forget(self, slots: Tensor) -> None: ...
+    def _clear(self, slots: Tensor) -> None: ...
 
     @abstractmethod
     def _state(self) -> dict[str, Tensor]: ...
@@ -155,29 +158,29 @@ class CheckedMemory(ABC):
                 f"{name} is on {rows.device}, the memory on {self.device}; move it with .to(memory.device)"
             )
         flat = rows.reshape(-1)
-        if float(flat.dot(flat)) <= LONGEST * self.ridge:  # false for NaN and inf, too
+        if float(flat.dot(flat)) <= LONGEST * self.ridge:  # False for NaN and inf
             return
         wrong = ~torch.isfinite(rows)
         if bool(wrong.any()):
             where = tuple(wrong.nonzero()[0].tolist())
             raise NonFiniteError(
-                f"{name} has {int(wrong.sum())} entries that are NaN or inf, the first at {where}; "
-                "the encoder has probably diverged. The memory is unchanged"
+                f"{name} has {int(wrong.sum())} entries that are NaN or inf, the first at {where}; the encoder has "
+                "probably diverged: lower its learning rate. The memory is unchanged"
             )
         longest = float(torch.linalg.vector_norm(rows.double(), dim=-1).max())
         if longest**2 > LONGEST * self.ridge:
             raise NonFiniteError(
-                f"{name} has rows of length {longest:.3g}, so long that a ridge of {self.ridge:g} is lost beside "
-                f"their squares (the limit is {(LONGEST * self.ridge) ** 0.5:.3g}); scale the embedding down. "
-                "The memory is unchanged"
+                f"{name} has rows of length {longest:.3g}, whose squares are too large for a ridge of {self.ridge:g} "
+                f"in float64 (the limit is {(LONGEST * self.ridge) ** 0.5:.3g}); scale the embedding down. The memory "
+                "is unchanged"
             )
 
     def _check_slots(self, slots: Slots | None, columns: int) -> Tensor | None:
         if slots is None:
             if columns != self.num_envs:
                 raise ValueError(
-                    f"phi has {columns} columns but the memory has {self.num_envs} environments; "
-                    "pass slots to say which environments they are"
+                    f"phi has {columns} columns but the memory has {self.num_envs} environments; pass slots with the "
+                    "index of each column's environment"
                 )
             return None
         index = torch.as_tensor(slots, device=self.device)

@@ -1,4 +1,4 @@
-"""State of the compiled kernels, as numpy arrays that torch tensors share."""
+"""The elliptical memory on compiled kernels: its state is numpy arrays that share memory with torch tensors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor
 from e3b_gym.memory import _kernels
 from e3b_gym.memory._ellipses_torch import TRUST, capacity
 
-# Starting a thread costs about 0.1 ms; work below this many multiplications is done sooner than shared.
+# Starting a thread costs about 0.1 ms; with fewer multiplications per thread, one thread is faster.
 WORTH_A_THREAD = 20_000_000
 
 
 class NumbaEllipses:
-    """State of `num_envs` ellipses; a young episode keeps its rows until there are too many, then gets a matrix."""
+    """State of `num_envs` ellipses. A short episode stores its rows; a long one stores a matrix."""
 
     def __init__(self, num_envs: int, dim: int, ridge: float, like: Tensor) -> None:
         self.dim = dim
         self.capacity = capacity(dim)
         self.ridge = ridge
         dtype = like.numpy().dtype
-        # numpy's zeros take no memory before they are written to: short episodes never touch the matrices
+        # numpy's zeros use no memory until they are written, and short episodes never write the matrices
         self.matrix = torch.from_numpy(np.zeros((num_envs, _kernels.matrix_size(dim)), dtype))
         self.rows = torch.from_numpy(np.zeros((num_envs, self.capacity + 3, dim), dtype))  # read in fours
         self.inverse = torch.from_numpy(np.zeros((num_envs, _kernels.inverse_size(self.capacity))))
@@ -38,7 +38,7 @@ class NumbaEllipses:
     def advance(
         self, phi: Tensor, clear: Tensor, slots: Tensor, opening: Tensor | None, entry: Tensor | None
     ) -> Tensor:
-        """Score and enter phi [T, n, d]; `clear` [T, n] empties an ellipse before its row."""
+        """Scores and adds phi [T, n, d]; `clear` [T, n] clears an ellipse before that row."""
         bonus = torch.empty(phi.shape[:2], dtype=phi.dtype)
         rows = self._no_rows if opening is None else opening.numpy()
         order = self._no_order if entry is None else entry.numpy()
@@ -59,16 +59,16 @@ class NumbaEllipses:
                 list(pool.map(run, range(threads)))
         return bonus
 
-    def forget(self, slots: Tensor) -> None:
+    def clear(self, slots: Tensor) -> None:
         self.count[slots] = 0
         self.folded[slots] = False
 
     def room(self, folded: bool) -> int:
-        """How many rows may wait."""
+        """Returns the largest number of pending rows."""
         return _kernels.PENDING if folded else self.capacity
 
     def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Copies of the pending rows [k, d], the triangle of their N and, if there is one, M' [d, d]."""
+        """Returns copies of the pending rows [k, d], the triangle of their N, and M' [d, d] or None."""
         count = int(self.count[slot])
         matrix = self.rows.new_zeros(self.dim, self.dim) if self.folded[slot] else self._no_matrix
         triangle = self.inverse.new_empty(count * (count + 1) // 2)

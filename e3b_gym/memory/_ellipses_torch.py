@@ -1,8 +1,8 @@
-"""The elliptical memory as batched torch blocks: for a GPU, and for a CPU without numba.
+"""The elliptical memory in batched torch operations, for a GPU.
 
 The equations of `elliptical.py`, for a block of T rows of n environments at once. With L = chol(prior I + Z Z') over
 pending and new rows and N = L^-1, row t of N is (-h_t, 1) / L_tt, so one triangular inverse gives every regression in
-the block. Rows of different episodes have their products masked out: the Gram matrix, and with it N, falls apart.
+the block. Products of rows of different episodes are masked out, which makes the Gram matrix and N block diagonal.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from torch import Tensor
 
 BLOCK = 32  # rows scored at once
 
-# Below this share of |z|^2 the float64 difference |z|^2 - |N Z z|^2 has cancelled too far, and b is taken from the
-# residual. In a float64 memory the residual is always the more accurate.
+# Below this share of |z|^2 the float64 difference |z|^2 - |N Z z|^2 has lost too many digits, and b is computed from
+# the residual. In a float64 memory the residual is always more accurate.
 TRUST = {torch.float32: 1e-6, torch.float64: 1.0}
 
 
 def capacity(dim: int) -> int:
-    """Rows of a young episode that are kept as they are.
+    """Returns how many rows of an episode are stored before they are folded into the matrix.
 
-    More than d: the ellipse is worst conditioned when the rows just span the space, and past that its root loses
-    nothing by being rounded to float32.
+    More than d: the condition number is largest when the rows just span the space; after that, rounding the root to
+    float32 loses nothing.
     """
     return max(BLOCK, dim + dim // 4)
 
 
 class TorchEllipses:
-    """State of `num_envs` ellipses; rows wait in `rows` until they are folded into `matrix`."""
+    """State of `num_envs` ellipses; pending rows are stored in `rows` until they are folded into `matrix`."""
 
     def __init__(self, num_envs: int, dim: int, ridge: float, like: Tensor) -> None:
         rows = capacity(dim)
         self.ridge = ridge
         self.matrix = torch.eye(dim).to(like).repeat(num_envs, 1, 1)  # [S, d, d], M', lower triangular
         self.rows = like.new_zeros(num_envs, rows, dim)  # [S, K, d], Z; unused rows are zero
-        self.inverse = like.new_zeros(num_envs, rows, rows, dtype=torch.float64)  # [S, K, K], N; likewise
+        self.inverse = like.new_zeros(num_envs, rows, rows, dtype=torch.float64)  # [S, K, K], N; unused: zero
         self.count = torch.zeros(num_envs, dtype=torch.long, device=like.device)
         self.folded = torch.zeros(num_envs, dtype=torch.bool, device=like.device)
 
     def room(self, folded: bool) -> int:
-        """How many rows may wait."""
+        """Returns the largest number of pending rows."""
         return max(BLOCK, self.rows.shape[-1] // 4) if folded else self.rows.shape[1]
 
     def prior(self, folded: Tensor) -> Tensor:
-        """The multiple of I that stands beside Z'Z: ridge, and 1 once M has whitened the space; float64."""
+        """Returns p in p I + Z'Z, float64: ridge, or 1 where M already contains the ridge (`folded`)."""
         return torch.where(folded, folded.new_ones((), dtype=torch.float64), self.ridge)
 
     def advance(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
-        """Score and enter phi [T, n, d] block by block; `clear` [T, n] empties an ellipse before its row."""
+        """Scores and adds phi [T, n, d] block by block; `clear` [T, n] clears an ellipse before that row."""
         blocks = zip(torch.split(phi, BLOCK), torch.split(clear, BLOCK), strict=True)
         return torch.cat([self._advance_block(rows.transpose(0, 1), c.T, slots) for rows, c in blocks])
 
@@ -58,7 +58,7 @@ class TorchEllipses:
         full = self.count[slots] + steps > room
         if bool(full.any()):
             self.fold(slots[full])
-        start = int(self.count[slots].max())  # pending rows to look at; shorter ones are filled up with zeros
+        start = int(self.count[slots].max())  # most pending rows of a slot; the others are padded with zeros
         episode = clear.long().cumsum(1)  # [n, T], 0: continues from before the block
         old = (episode == 0).unsqueeze(-1)  # [n, T, 1]
         z = torch.where(old, phi @ self.matrix[slots].mT, phi)  # [n, T, d]
@@ -69,7 +69,7 @@ class TorchEllipses:
         gram = (z.double() @ z.double().mT) * together
         explained = cross @ inverse.mT
         size = gram.diagonal(dim1=1, dim2=2)
-        # rounding of the Gram matrix may not make it indefinite, however long the rows
+        # rounding errors must not make the Gram matrix indefinite, however long the rows
         floor = torch.maximum(prior, 4 * (start + steps) * torch.finfo(torch.float64).eps * size)
         factor = torch.linalg.cholesky(gram - explained @ explained.mT + torch.diag_embed(floor))
         corner = torch.linalg.solve_triangular(factor, torch.eye(steps).to(factor).expand_as(factor), upper=False)
@@ -92,7 +92,7 @@ class TorchEllipses:
         self.count[slots] += z.shape[1]
 
     def _drop_ended(self, slots: Tensor, clear: Tensor) -> None:
-        """Move what came after the last reset inside the block to the front, over what came before."""
+        """Keeps only the rows after the last reset inside the block, moved to the front."""
         ended = clear.any(1)
         if not bool(ended.any()):
             return
@@ -107,36 +107,36 @@ class TorchEllipses:
         inverse = self.inverse[slot.unsqueeze(2), source.unsqueeze(2), source.unsqueeze(1)]
         self.inverse[slots] = inverse * keep.unsqueeze(2) * keep.unsqueeze(1)
         self.count[slots] = alive
-        self._set_fresh(slots)
+        self._clear_matrix(slots)
 
-    def _set_fresh(self, slots: Tensor) -> None:
+    def _clear_matrix(self, slots: Tensor) -> None:
         self.matrix[slots] = torch.eye(self.matrix.shape[-1]).to(self.matrix)
         self.folded[slots] = False
 
-    def forget(self, slots: Tensor) -> None:
-        self._drop_rows(slots)
-        self._set_fresh(slots)
+    def clear(self, slots: Tensor) -> None:
+        self._clear_rows(slots)
+        self._clear_matrix(slots)
 
-    def _drop_rows(self, slots: Tensor) -> None:
+    def _clear_rows(self, slots: Tensor) -> None:
         self.rows[slots] = 0
         self.inverse[slots] = 0
         self.count[slots] = 0
 
     def fold(self, slots: Tensor) -> None:
-        """Move the pending rows into the matrix."""
-        self.matrix[slots] = folded(self.matrix[slots], self.rows[slots], self.prior(self.folded[slots]))
+        """Folds the pending rows into the matrix."""
+        self.matrix[slots] = fold_into(self.matrix[slots], self.rows[slots], self.prior(self.folded[slots]))
         self.folded[slots] = True
-        self._drop_rows(slots)
+        self._clear_rows(slots)
 
     def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Copies of the pending rows [k, d], the triangle of their N and, if there is one, M' [d, d]."""
+        """Returns copies of the pending rows [k, d], the triangle of their N, and M' [d, d] or None."""
         count = int(self.count[slot])
         i, j = torch.tril_indices(count, count, device=self.rows.device)
         matrix = self.matrix[slot].clone() if self.folded[slot] else None
         return self.rows[slot, :count].clone(), self.inverse[slot, i, j], matrix
 
     def restore(self, slot: int, rows: Tensor, triangle: Tensor, matrix: Tensor | None) -> None:
-        self.forget(torch.tensor([slot], device=self.rows.device))
+        self.clear(torch.tensor([slot], device=self.rows.device))
         self.count[slot] = len(rows)
         self.rows[slot, : len(rows)] = rows
         i, j = torch.tril_indices(len(rows), len(rows), device=self.rows.device)
@@ -146,12 +146,12 @@ class TorchEllipses:
             self.matrix[slot] = matrix
 
 
-def folded(matrix: Tensor, rows: Tensor, prior: Tensor) -> Tensor:
-    """M' [n, d, d] after folding rows Z [n, k, d] in: L^-1 M' with L L' = prior I + Z'Z, in float64; prior [n]."""
+def fold_into(matrix: Tensor, rows: Tensor, prior: Tensor) -> Tensor:
+    """Returns M' [n, d, d] with rows Z [n, k, d] folded in: L^-1 M', L L' = prior I + Z'Z, in float64; prior [n]."""
     z = rows.double()
     eye = torch.eye(z.shape[-1], dtype=torch.float64, device=z.device) * prior.double().view(-1, 1, 1)
     factor, failed = torch.linalg.cholesky_ex(eye + z.mT @ z)
-    if bool(failed.any()):  # rows so long that squaring them loses the prior: factor them unsquared
+    if bool(failed.any()):  # rows so long that their squares round the prior away: factor without squaring
         factor = torch.linalg.qr(torch.cat([eye.sqrt(), z], dim=1), mode="r").R.mT
     product: Tensor = torch.linalg.solve_triangular(factor, matrix.double(), upper=False)
     return product.tril().to(matrix.dtype)

@@ -1,9 +1,11 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, no-any-return, assignment"
 """The elliptical memory in compiled loops: one environment at a time, one thread, no BLAS.
 
-See `elliptical.py` for the equations. `matrix` holds M', which is lower triangular, so that reading it costs half and
-every inner loop runs along memory. Loops are unrolled by hand where the compiler would not, and all of them live in
-this one file because numba's cache does not notice changes in another.
+    advance -> _enter -> _fold or _promote if the pending rows are full; _whiten or _whiten_all; _score
+
+See `elliptical.py` for the equations. `matrix` stores M', which is lower triangular: reading it costs half, and every
+inner loop is contiguous in memory. Loops are unrolled by hand where the compiler does not do it. All are in this one
+file because numba's cache does not detect changes in another file.
 """
 
 from __future__ import annotations
@@ -14,32 +16,32 @@ import numpy as np
 
 from e3b_gym.compiling import cached_njit
 
-PENDING = 16  # rows that wait on a folded matrix: fewer fold too often, more make the small matrices large
-BLOCK = 32  # rows of a young episode scored at once
+PENDING = 16  # pending rows of a folded matrix: fewer mean more folds, more mean larger small matrices
+BLOCK = 32  # rows of an unfolded episode scored at once
 PANEL = 4  # columns of M folded at a time
 STRIP = 256  # columns of M' that are stored and folded together, so that the running sums stay in cache
 
-LONG = 1.1e5  # |phi|^2 / ridge above which a float32 root is only good enough once the rows span the space
+LONG = 1.1e5  # |phi|^2 / ridge above which a float32 root is accurate enough only once the rows span the space
 
 _MATHS = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; NaN and inf keep their meaning
 _compiled = cached_njit(fastmath=_MATHS, error_model="numpy", nogil=True)
 
 
 def matrix_size(dim: int) -> int:
-    """Numbers needed to store M' for one environment."""
+    """Returns the array size of M' for one environment."""
     return sum(min(STRIP, dim) * (dim - lo) for lo in range(0, dim, STRIP))
 
 
 @_compiled
 def _strip(matrix, dim, lo):
-    """Columns lo to lo + STRIP of M', from row lo down: what lies above the diagonal is not stored."""
+    """Columns lo to lo + STRIP of M', from row lo down; the rows above are zero and not stored."""
     start = lo * (2 * dim - lo + STRIP) // 2
     width = min(STRIP, dim)
     return matrix[start : start + width * (dim - lo)].reshape(dim - lo, width)
 
 
 def inverse_size(count: int) -> int:
-    """Numbers needed to store N for `count` rows."""
+    """Returns the array size of N for `count` rows."""
     tiles = (count + 3) // 4
     return 8 * tiles * (tiles + 1)
 
@@ -54,7 +56,7 @@ def _whiten(matrix, phi, z):
         strip = _strip(matrix, dim, lo)
         x = phi[lo:]
         out = z[lo:]
-        for j in range(dim - lo):  # one row after the other: a single stream is what memory is fastest at
+        for j in range(dim - lo):  # row by row: memory is fastest at a single sequential stream
             row, a = strip[j], zero
             for i in range(min(j + 1, STRIP)):
                 a += row[i] * x[i]
@@ -70,7 +72,7 @@ def _whiten_all(matrix, phi, count, z):
     for lo in range(0, dim, STRIP):
         strip = _strip(matrix, dim, lo)
         for j in range(0, dim - lo, 2):
-            k = min(j + 1, dim - lo - 1)  # the last row of an odd number is taken twice
+            k = min(j + 1, dim - lo - 1)  # if the number of rows is odd, the last one is used twice
             m0, m1 = strip[j], strip[k]
             for t in range(0, count, 4):
                 x0, x1, x2, x3 = phi[t, lo:], phi[t + 1, lo:], phi[t + 2, lo:], phi[t + 3, lo:]
@@ -133,7 +135,7 @@ def _products(rows, count, new, out):
 
 @_compiled
 def _inverse_row(inverse, i):
-    """Row i of N with its zeros behind the diagonal up to a multiple of four, so that four rows are a rectangle."""
+    """Row i of N, padded with zeros to a multiple of four, so that four rows form a rectangle."""
     width = i // 4 * 4 + 4
     start = (i // 4) * (width * 2) + (i % 4) * width
     return inverse[start : start + width]
@@ -159,9 +161,9 @@ def _project(inverse, i, gram, new, h, explained):
 
 @_compiled
 def _regress(gram, inverse, count, new, prior, weights):
-    """h = (prior I + Z Z')^-1 gram[t] over the rows before t, for each new row t; N grows by these rows.
+    """h = (prior I + Z Z')^-1 gram[t] over the rows before t, for each new row t; appends these rows to N.
 
-    Leaves -h in `weights` and returns prior * b. Row t of N is (-h, 1) / sqrt(prior + prior * b).
+    Writes -h to `weights` and returns prior * b. Row t of N is (-h, 1) / sqrt(prior + prior * b).
     """
     explained = np.zeros(new)
     h = np.zeros(gram.shape)
@@ -170,7 +172,7 @@ def _regress(gram, inverse, count, new, prior, weights):
         _project(inverse, i, gram, new, h, explained)
     for t in range(new):
         size = count + t
-        for i in range(whole, size):  # rows of this block, and a rest
+        for i in range(whole, size):  # rows of this block, and the remainder of count / 4
             row = _inverse_row(inverse, i)
             a = 0.0
             for j in range(i + 1):
@@ -192,7 +194,7 @@ def _regress(gram, inverse, count, new, prior, weights):
 
 @_compiled
 def _add(out, weights, first, rows, count, lo, hi):
-    """out[:, lo:hi] += weights[first:] @ rows[:count, lo:hi], in tiles of two by four; sizes must divide."""
+    """out[:, lo:hi] += weights[first:] @ rows[:count, lo:hi], in tiles of 2 x 4, which must divide the sizes."""
     for b in range(0, count, 4):
         r0, r1, r2, r3 = rows[b][lo:hi], rows[b + 1][lo:hi], rows[b + 2][lo:hi], rows[b + 3][lo:hi]
         for a in range(0, out.shape[0], 2):
@@ -208,7 +210,7 @@ def _add(out, weights, first, rows, count, lo, hi):
 
 @_compiled
 def _copy(source, start, count, out, place):
-    """out[place : place + count] = source[start : start + count], which numba takes long to compile."""
+    """out[place : place + count] = source[start : start + count]; numba compiles slices slowly."""
     for t in range(count):
         for j in range(source.shape[1]):
             out[place + t, j] = source[start + t, j]
@@ -216,7 +218,7 @@ def _copy(source, start, count, out, place):
 
 @_compiled
 def _score(rows, inverse, count, new, prior, trust, bonus):
-    """Bonuses of `new` whitened rows that stand behind `count` pending ones; afterwards they are pending too.
+    """Scores the `new` whitened rows that follow the `count` pending rows; afterwards they are pending, too.
 
     prior * b = |z|^2 - |N Z z|^2, unless that cancels to less than `trust` of |z|^2: then b = r'r / prior + h'h.
     """
@@ -254,8 +256,8 @@ def _fold_weights(columns, mix, past):
     """For each panel of columns: M_J' <- mix_J M_J' + past_J (sum of z_i M_i' over the columns i before the panel).
 
     With R R' = (I + sum_{i<j} z_i z_i')^-1, v = R'z_j, s^2 = 1 + v'v and u = R v / s, column j of M becomes
-    m_j / s - (sum_{i<j} m_i z_i') u; then R <- R - u v' / (s + 1). R is a root again: nothing is squared, so that
-    nothing is lost on long rows that repeat. `columns` is Z'.
+    m_j / s - (sum_{i<j} m_i z_i') u; then R <- R - u v' / (s + 1). R is again a root: nothing is squared, so no digits
+    are lost on long rows that repeat. `columns` is Z'.
     """
     root = np.eye(PENDING)
     v = np.empty(PENDING)
@@ -297,7 +299,7 @@ def _fold_weights(columns, mix, past):
 
 @_compiled
 def _fold(matrix, rows, count):
-    """M <- M T with T upper triangular and T T' = (I + Z'Z)^-1; exact in float64, rounded once."""
+    """M <- M T with T upper triangular and T T' = (I + Z'Z)^-1; computed in float64, rounded once."""
     dim = rows.shape[1]
     panels = (dim + PANEL - 1) // PANEL
     mix = np.zeros((panels * PANEL, PANEL))
@@ -332,7 +334,7 @@ def _fold(matrix, rows, count):
 
 @_compiled
 def _promote(matrix, rows, count, ridge):
-    """Fold the rows of a young episode into a matrix that so far was I / sqrt(ridge), unwritten."""
+    """Folds the rows of an unfolded episode into the matrix, which starts as I / sqrt(ridge)."""
     matrix[:] = 0.0
     dim = rows.shape[1]
     for lo in range(0, dim, STRIP):
@@ -351,9 +353,10 @@ def _promote(matrix, rows, count, ridge):
 
 @_compiled
 def _room(rows, count, new, ridge):
-    """How many rows a young episode keeps. Single steps read them all each time, so they go to the matrix sooner.
+    """Returns how many rows an unfolded episode stores.
 
-    Not if they are long: then the root would lose digits to float32 before the rows span the space.
+    Fewer for single steps, which read all rows each time, unless a row is long: then a float32 root would lose digits
+    before the rows span the space.
     """
     most = rows.shape[0] - 3
     if new > 1 or count < most * 2 // 5:
@@ -369,7 +372,7 @@ def _room(rows, count, new, ridge):
 
 @_compiled
 def _enter(phi, new, ridge, trust, matrix, rows, inverse, count, folded, bonus):
-    """Score `new` rows phi and enter them, folding first if there is no room; returns count and folded."""
+    """Scores `new` rows phi and adds them, folding first if the pending rows are full; returns count and folded."""
     if folded and count + new > PENDING:
         _fold(matrix, rows, count)
         count = 0
@@ -391,17 +394,17 @@ def _enter(phi, new, ridge, trust, matrix, rows, inverse, count, folded, bonus):
 
 @_compiled
 def _most(rows, count, folded):
-    """How many rows to score at once: those that fill up what is left, so that folds are few and whole."""
+    """Returns how many rows to score at once: as many as fit before the next fold, at most BLOCK."""
     left = (PENDING if folded else rows.shape[0] - 3) - count
     return min(left, BLOCK) if left > 0 else PENDING
 
 
 @_compiled
 def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix, rows, inverse, counts, folds, bonus):
-    """Columns start to stop of phi [T, n, d]; where `entry` [T, n] >= 0 that row of `opening` goes in unscored."""
+    """Scores columns start to stop of phi [T, n, d]; where `entry` [T, n] >= 0, adds that row of `opening` unscored."""
     block = np.zeros((BLOCK, phi.shape[2]), phi.dtype)
-    paid = np.empty(BLOCK)
-    target = np.empty(BLOCK, np.int64)  # the step that a row of the block belongs to, -1: unscored
+    scores = np.empty(BLOCK)
+    target = np.empty(BLOCK, np.int64)  # the step of each row of the block, -1: unscored
     for n in range(start, stop):
         e = slots[n]
         count, folded = counts[e], folds[e]
@@ -410,10 +413,10 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
             t, is_row = event // 2, event % 2 == 1
             ends = t == phi.shape[0]
             if new > 0 and (ends or new == _most(rows[e], count, folded) or (clear[t, n] and not is_row)):
-                count, folded = _enter(block, new, ridge, trust, matrix[e], rows[e], inverse[e], count, folded, paid)
+                count, folded = _enter(block, new, ridge, trust, matrix[e], rows[e], inverse[e], count, folded, scores)
                 for i in range(new):
                     if target[i] >= 0:
-                        bonus[target[i], n] = paid[i]
+                        bonus[target[i], n] = scores[i]
                 new = np.int64(0)
             if ends:
                 continue
@@ -426,11 +429,11 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
                 if entry.size == 0 or entry[t, n] < 0:
                     continue
                 x = opening[entry[t, n]]
-            silent = True
+            is_zero = True
             for j in range(x.size):
                 block[new, j] = x[j]
-                silent = silent and x[j] == 0.0
-            if not silent:  # a zero row leaves no trace
+                is_zero = is_zero and x[j] == 0.0
+            if not is_zero:  # a zero row does not change the ellipse
                 target[new] = t if is_row else -1
                 new += 1
         counts[e], folds[e] = count, folded
@@ -438,7 +441,7 @@ def advance(phi, clear, opening, entry, slots, start, stop, ridge, trust, matrix
 
 @_compiled
 def save(matrix, inverse, dense, triangle):
-    """Write the stored M' and N as plain square and as rows of a triangle."""
+    """Copies the stored M' to a square matrix and N to the rows of a triangle."""
     dim = len(dense)
     for lo in range(0, dim, STRIP):
         dense[lo:, lo : lo + STRIP] = _strip(matrix, dim, lo)[:, : dim - lo]
@@ -451,7 +454,7 @@ def save(matrix, inverse, dense, triangle):
 
 @_compiled
 def load(matrix, inverse, dense, triangle):
-    """The way back from `save`."""
+    """The inverse of `save`."""
     dim = len(dense)
     for lo in range(0, dim, STRIP):
         _strip(matrix, dim, lo)[:, : dim - lo] = dense[lo:, lo : lo + STRIP]

@@ -1,4 +1,4 @@
-"""N(s): how often each state has been seen, in the running episode or over the whole of training."""
+"""N(s): number of visits to each state, in the current episode or over all of training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 
 class CountMemory:
-    """A table of counts for every environment (episodic), or one that all share (global).
+    """One table of counts per environment (episodic), or one table for all environments (global).
 
     Args:
-        num_envs: how many environments.
-        episodic: clear an environment's table where its episode starts. False: one table, never cleared.
+        num_envs: number of environments.
+        episodic: clear the table of an environment when its episode starts; False: one table, never cleared.
     """
 
     def __init__(self, num_envs: int, episodic: bool = True) -> None:
@@ -37,11 +37,12 @@ class CountMemory:
         """Counts every visit once and returns N(s_{t+1}) [T, B], this visit included; 0 where not `valid`.
 
         Args:
-            keys: [T, B] of the arriving observations.
-            first: [T, B] bool, the step opens an episode.
-            valid: [T, B] bool, the arriving observation is known.
-            opening: [K], the key of the episode's first observation, for every True of `first`, row-major: a visit too.
-            slots: [B], which environments the columns are.
+            keys: [T, B], hashes of the next observations.
+            first: [T, B] bool, the step is the first of its episode.
+            valid: [T, B] bool, the next observation is known.
+            opening: [K], hash of the episode's first observation for every True of `first`, in row-major order; it
+                counts as a visit.
+            slots: [B], index of each column's environment; None: 0..B-1.
         """
         tables = self._columns(first.shape[1], slots)
         counts = torch.zeros(first.shape, dtype=torch.int64)
@@ -57,7 +58,7 @@ class CountMemory:
                     table[start] = table.get(start, 0) + 1
                 if known:
                     table[key] = table.get(key, 0) + 1
-            # All visits of one step are counted before any is read, so the order of environments does not matter.
+            # All visits of one step are counted before any count is read, so the order of environments is irrelevant.
             row = [
                 table.get(key, 0) if known else 0 for table, key, known in zip(tables, key_row, valid_row, strict=True)
             ]
@@ -65,11 +66,11 @@ class CountMemory:
         return counts
 
     def _columns(self, envs: int, slots: Tensor | None) -> list[dict[int, int]]:
-        """The table of every column."""
+        """Returns the table of each column."""
         columns = list(range(envs)) if slots is None else slots.tolist()
         if len(columns) != envs or min(columns, default=0) < 0 or max(columns, default=0) >= self.num_envs:
             raise ValueError(
-                f"slots must name {envs} of the {self.num_envs} environments, 0 to {self.num_envs - 1}; got {columns}"
+                f"slots must be {envs} of the {self.num_envs} environments, 0 to {self.num_envs - 1}; got {columns}"
             )
         return [self._tables[slot] for slot in columns] if self.episodic else self._tables * envs
 
@@ -85,8 +86,8 @@ class CountMemory:
         ours, theirs = (self.num_envs, self.episodic), (state["num_envs"], state["episodic"])
         if ours != theirs:
             raise ValueError(
-                f"the saved counts are of num_envs={theirs[0]}, episodic={theirs[1]}; this memory has "
-                f"num_envs={ours[0]}, episodic={ours[1]}; build it with the same sizes"
+                f"the counts were saved with num_envs={theirs[0]}, episodic={theirs[1]}, but this memory has "
+                f"num_envs={ours[0]}, episodic={ours[1]}; build it with the same values"
             )
         tables: list[dict[int, int]] = [{} for _ in self._tables]
         for env, key, n in state["entries"].tolist():

@@ -1,8 +1,8 @@
-"""One 64-bit key per observation.
+"""A 64-bit hash of each observation, the key of the count tables.
 
-Counting full observations as dictionary keys costs kilobytes per step; their XXH3 digests cost eight bytes. Among n
-different observations two share a key with probability about n^2 / 2^65: 3e-14 in an episode of 1,000 steps, 7e-5 in
-50 million.
+A full observation as dictionary key takes kilobytes per step; its XXH3 digest takes eight bytes. Two of n different
+observations have the same hash with probability about n^2 / 2^65: 3e-14 in an episode of 1,000 steps, 7e-5 in 50
+million.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from e3b_gym.unroll import Tree, tree_leaves
 
 
 def hash_rows(tree: Tree) -> NDArray[np.int64]:
-    """The key of every row of a tree of [rows, ...]: equal rows, and only those (see above), get equal keys."""
+    """Returns the hash of each row of a tree of [rows, ...]; equal rows have equal hashes."""
     leaves = [_row_bytes(leaf) for leaf in tree_leaves(tree)]
     table = leaves[0] if len(leaves) == 1 else np.concatenate(leaves, axis=1)  # [rows, bytes]
     table = np.ascontiguousarray(table)

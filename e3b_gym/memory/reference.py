@@ -1,10 +1,10 @@
-"""The elliptical bonus written like its equation: slow, plain, and right.
+"""Reference implementation of the elliptical bonus: a direct float64 solve, slow and simple.
 
     b_t = phi_t' C_{t-1}^-1 phi_t,    C_t = ridge * I + sum_{i <= t} phi_i phi_i'    within an episode
 
-Solved directly in float64, for tests and for anyone who wants to check `EllipticalMemory`. C itself is never formed:
-its condition number is the square of that of the rows, and on repeated states of norm 1000 a solve with C keeps only
-five digits. The triangular factor of the stacked rows, R'R = C, is kept by Householder QR, and b = |R'^-1 phi|^2.
+The tests compare `EllipticalMemory` with it. C itself is never formed: its condition number is the square of that of
+the rows, and on repeated states of norm 1000 a solve with C is accurate to only five digits. Instead, Householder QR
+updates the triangular factor R of the stacked rows, R'R = C, and b = |R'^-1 phi|^2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from e3b_gym.memory._checked import CheckedMemory
 
 
 class ReferenceMemory(CheckedMemory):
-    """`EllipticalMemory` by a direct float64 solve at every step; the same arguments and methods."""
+    """`EllipticalMemory` with a direct float64 solve at every step; same arguments and methods."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class ReferenceMemory(CheckedMemory):
         episodic: bool = True,
     ) -> None:
         super().__init__(num_envs, dim, ridge, dtype, device, episodic)
-        self._fresh = torch.eye(dim, dtype=torch.float64, device=self.device) * self.ridge**0.5
-        self._factor = self._fresh.repeat(num_envs, 1, 1)  # [num_envs, d, d], R with R'R = C
+        self._empty = torch.eye(dim, dtype=torch.float64, device=self.device) * self.ridge**0.5
+        self._factor = self._empty.repeat(num_envs, 1, 1)  # [num_envs, d, d], R with R'R = C
 
     def _advance(
         self, phi: Tensor, first: Tensor, slots: Tensor | None, opening: Tensor | None, entry: Tensor | None
@@ -42,24 +42,24 @@ class ReferenceMemory(CheckedMemory):
         for column, env in enumerate(envs):
             for t in range(len(phi)):
                 if self.episodic and first[t, column]:
-                    self._factor[env] = self._fresh
+                    self._factor[env] = self._empty
                 if opening is not None and entry is not None and first[t, column]:
-                    self._enter(env, opening[entry[t, column]].double())
+                    self._add(env, opening[entry[t, column]].double())
                 row = phi[t, column].double()
                 bonus[t, column] = self._score(env, row)
-                self._enter(env, row)
+                self._add(env, row)
         return bonus.to(self.dtype)
 
     def _score(self, env: int, row: Tensor) -> Tensor:
         whitened: Tensor = torch.linalg.solve_triangular(self._factor[env].mT, row.unsqueeze(-1), upper=False)
         return whitened.square().sum()
 
-    def _enter(self, env: int, row: Tensor) -> None:
-        if row.any():  # a zero row leaves no trace, not even in rounding
+    def _add(self, env: int, row: Tensor) -> None:
+        if row.any():  # a zero row changes nothing, not even by rounding
             self._factor[env] = torch.linalg.qr(torch.cat([self._factor[env], row.unsqueeze(0)]), mode="r").R
 
-    def _forget(self, slots: Tensor) -> None:
-        self._factor[slots] = self._fresh
+    def _clear(self, slots: Tensor) -> None:
+        self._factor[slots] = self._empty
 
     def _state(self) -> dict[str, Tensor]:
         return {"factor": self._factor.clone()}

@@ -201,7 +201,7 @@ def test_wrong_names_and_options_are_answered_with_the_right_ones(name, options,
 
 def test_a_key_that_the_observation_lacks_is_refused():
     for space in (Box(-1, 1, (3,)), Dict({"image": Box(0, 255, (5, 5, 3), np.uint8)})):
-        with pytest.raises(ValueError, match="there is no message to count"):
+        with pytest.raises(ValueError, match="the observation space has no message to count"):
             make_bonus("noveld-message", space, ACTIONS, 4)
 
 

@@ -190,7 +190,7 @@ def test_the_rank_of_phi_counts_directions():
 
 def test_what_is_not_a_bonus_does_not_combine():
     bonus = FirstVisit(lambda obs: obs)
-    with pytest.raises(ValueError, match="combines with bonuses and numbers"):
+    with pytest.raises(ValueError, match="combined with bonuses and numbers"):
         bonus + 3
-    with pytest.raises(ValueError, match="scaled by a number"):
+    with pytest.raises(ValueError, match="multiplied by a bonus or a number"):
         bonus * "twice"

@@ -97,5 +97,5 @@ def test_wrong_sizes_are_refused():
         CountMemory(0)
     with pytest.raises(ValueError, match="num_envs=2, episodic=True"):
         CountMemory(3).load_state_dict(CountMemory(2).state_dict())
-    with pytest.raises(ValueError, match=r"slots must name 1 of the 2 environments"):
+    with pytest.raises(ValueError, match=r"slots must be 1 of the 2 environments"):
         visit(CountMemory(2), [[5]], [[0]], slots=torch.tensor([2]))

@@ -27,8 +27,8 @@ BAD_UNROLLS = {
     "first dtype": ({"phi": ONE, "first": NO.to(torch.uint8)}, r"bool tensor, got torch.uint8; convert"),
     "nan": ({"phi": spoiled(float("nan")), "first": NO}, r"1 entries that are NaN or inf, the first at \(1, 2, 3\)"),
     "inf": ({"phi": spoiled(float("-inf")), "first": NO}, r"NaN or inf"),
-    "too long": ({"phi": spoiled(1e6), "first": NO}, r"length 1e\+06, so long .* limit is 3.16e\+05\); scale"),
-    "overflow": ({"phi": spoiled(3e38), "first": NO}, r"so long that a ridge of 0.1 is lost"),
+    "too long": ({"phi": spoiled(1e6), "first": NO}, r"length 1e\+06, whose squares .* limit is 3.16e\+05\); scale"),
+    "overflow": ({"phi": spoiled(3e38), "first": NO}, r"too large for a ridge of 0.1"),
     "columns": ({"phi": ONE[:, :2], "first": NO[:, :2]}, r"2 columns but the memory has 3 environments; pass slots"),
     "slot high": ({"phi": ONE[:, :1], "first": NO[:, :1], "slots": [3]}, r"slots must lie in 0..2, got 3..3"),
     "slot low": ({"phi": ONE[:, :1], "first": NO[:, :1], "slots": [-1]}, r"slots must lie in 0..2, got -1"),
@@ -94,9 +94,9 @@ def test_a_state_of_other_sizes_is_refused_and_the_memory_unchanged(make):
         "ridge=0.2": good | {"ridge": 0.2},
         "episodic=False": good | {"episodic": False},
         "it has no 'num_envs'": {},
-        f"'{last}' should be": good | {last: good[last][:, :2]},
-        f"'{last}' should be .* got None": {name: value for name, value in good.items() if name != last},
-        f"'{last}' should be .* of torch.float16": good | {last: good[last].half()},
+        f"'{last}' of the state must be": good | {last: good[last][:, :2]},
+        f"'{last}' of the state must be .* got None": {name: value for name, value in good.items() if name != last},
+        f"'{last}' of the state must be .* of torch.float16": good | {last: good[last].half()},
     }
     for message, state in bad.items():
         with pytest.raises(ValueError, match=message):
