@@ -159,7 +159,7 @@ class Unroll:
         return self.put_terminals(arrived, self.terminal_obs)
 
     def put_terminals(self, rows: Tree, terminals: Tree) -> Tree:
-        """Returns a copy of `rows` [T, B, ...] with `terminals` [K, ...] at the known terminal steps; `rows` if K = 0."""
+        """Returns `rows` [T, B, ...] with `terminals` [K, ...] at the known terminal steps; a copy unless K = 0."""
         if terminals is None:
             return rows
 

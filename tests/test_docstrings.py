@@ -9,6 +9,7 @@ import pytest
 
 MODULES = [
     "e3b_gym.checks",
+    "e3b_gym.encoders.generic",
     "e3b_gym.memory.elliptical",
     "e3b_gym.unroll",
 ]

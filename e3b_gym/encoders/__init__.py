@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from e3b_gym.encoders.minihack import minihack_network
     from e3b_gym.encoders.pixels import vizdoom_network
 
-# Imported when first used: numba takes a while.
-_HOMES = {"habitat_network": "habitat", "minihack_network": "minihack", "vizdoom_network": "pixels"}
+# name -> module. These are imported on first use, because they import numba, which is slow.
+_LAZY_MODULES = {"habitat_network": "habitat", "minihack_network": "minihack", "vizdoom_network": "pixels"}
 
 __all__ = [
     "ActionCode",
@@ -32,6 +32,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_LAZY_MODULES[name]}"), name)

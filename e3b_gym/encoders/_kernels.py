@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, no-any-return, assignment"
-"""Compiled loops behind `unique_rows`, `sum_rows` and `patches`; see there for what they compute.
+"""Compiled loops of `unique_rows`, `sum_rows` and `patches`; those modules describe what they compute.
 
-All live in this one file because numba's cache does not notice changes in another. Hashes are dot products with fixed
-random numbers: they vectorise, and what they say is checked by an exact comparison.
+All are in this one file because numba's cache does not detect changes in another file. Hashes are dot products with
+fixed random numbers, which vectorise; rows with equal hashes are then compared exactly.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _compiled = cached_njit(error_model="numpy", nogil=True)
 
 @functools.cache
 def new_keys(width: int) -> Any:
-    """Odd numbers below 2**32 in uint64 [width], the same in every process."""
+    """Returns odd random numbers below 2**32, uint64 [width], the same in every process."""
     return np.random.default_rng(0).integers(1, 2**32, width, dtype=np.uint64) | np.uint64(1)
 
 
 _PATCH_KEYS = new_keys(3)
-_BITS = np.uint64(21)  # of a symbol: three fit a word
+_BITS = np.uint64(21)  # bits per symbol, so that three fit into a word
 _ONE, _THREE = np.uint64(2**21 - 1), np.uint64(2**63 - 1)
 
 
@@ -42,7 +42,7 @@ def _hash(row, keys):
 @_compiled
 def _equal(a, b):
     difference = 0
-    for i in range(len(a)):  # without a way out early, so that it vectorises
+    for i in range(len(a)):  # no early exit, so that it vectorises
         difference |= a[i] ^ b[i]
     return difference == 0
 
@@ -55,10 +55,10 @@ def _slot(total, mask):
 
 @_compiled
 def number_rows(rows, keys, table, table_hashes, known, count, numbers):
-    """numbers[r] = u where known[u] equals rows[r]; a row that is not known becomes known[count], and so on.
+    """numbers[r] = u where known[u] equals rows[r]; a new row is appended to known at index count.
 
     rows [R, W] integers, keys [W], table and table_hashes [2**k > len(known)], where -1 is an empty slot, known
-    [capacity, W] with room for R more. Returns how many rows are known now.
+    [capacity, W] with room for R more rows. Returns the new number of known rows.
     """
     mask = np.uint64(len(table) - 1)
     for r in range(len(rows)):
@@ -100,7 +100,7 @@ def add_to_wide_rows(table, index, rows):
 
 @_compiled
 def add_to_narrow_rows(table, index, rows):
-    """The same where D is a small multiple of 8: what is added stays in registers, which the compiler cannot see."""
+    """`add_to_wide_rows` for D a small multiple of 8: keeps the summands in registers, which the compiler would not."""
     for r in range(len(index)):
         row = rows[np.uintp(r)]
         for block in range(0, table.shape[1], LANES):
@@ -121,10 +121,10 @@ def add_to_narrow_rows(table, index, rows):
 
 @_compiled
 def number_glyphs(maps, numbers, counts, symbols):
-    """Maps [M, H, W] of glyphs -> symbols[1:], [M, W + 2, H + 2] inside its halo: columns become rows.
+    """Writes maps [M, H, W] of glyphs to symbols[1:] [M, W + 2, H + 2], transposed and inside a halo.
 
-    `numbers` [glyphs] enters as 0 and leaves as the symbol of each, from 1 on; counts [glyphs] leave as the number of
-    cells. Returns how many symbols there are, or -1 if a glyph is outside the table.
+    Writes to `numbers` [glyphs], which must be 0, the symbol of each glyph, from 1 on, and to counts [glyphs] its
+    number of cells. Returns the number of symbols, or -1 if a glyph is outside the table.
     """
     count = 0
     for m in range(len(maps)):
@@ -143,7 +143,7 @@ def number_glyphs(maps, numbers, counts, symbols):
 
 @_compiled
 def find_windows(symbols, windows):
-    """windows[m] = first and last row, first and last column where map m differs from map 0; all of it for map 0."""
+    """windows[m] = first and last row, first and last column where map m differs from map 0; map 0: the whole map."""
     rows, columns = symbols.shape[1], symbols.shape[2]
     windows[0] = np.array((1, rows - 2, 1, columns - 2))
     for m in range(1, len(symbols)):
@@ -164,7 +164,7 @@ def _patch_slot(triples, mask):
 
 @_compiled
 def _with_more_room(patches, table):
-    """Twice the room for the patches [U, 3], and their hash table anew."""
+    """Returns the patches [U, 3] in an array of twice the size, and a new hash table of them."""
     more = np.empty((2 * len(patches), 3), np.uint64)
     more[: len(patches)] = patches
     table = np.full(2 * len(table), -1, np.int32)
@@ -181,9 +181,9 @@ def _with_more_room(patches, table):
 def number_patches(symbols, windows, reach, most, numbers):
     """numbers[m, i, j] = u where patches[u] are the 3x3 symbols around the cell; all [M, rows, columns] with a halo.
 
-    Beyond `reach` cells from its window a map's patches are those of map 0. Patches count from 1; 0 is the halo.
-    Returns them as [1 + U, 3]: three symbols to a word, which is exact up to 2**21 of them. Gives up and returns none
-    where there are more than `most`.
+    More than `reach` cells away from its window, the patches of a map are those of map 0. Patches are numbered from 1;
+    0 is the halo. Returns them as [1 + U, 3], three symbols per word, which is exact up to 2**21 symbols; returns an
+    empty array if there are more than `most`.
     """
     patches, table = np.zeros((1024, 3), np.uint64), np.full(4096, -1, np.int32)
     mask = np.uint64(len(table) - 1)
@@ -224,7 +224,7 @@ def number_patches(symbols, windows, reach, most, numbers):
 
 @_compiled
 def look_ups(patches, index):
-    """index[u - 1, k] = 9 v + k where v is the k-th symbol of patch u: its row in a table of nine per symbol."""
+    """index[u - 1, k] = 9 v + k where v is the k-th symbol of patch u: its row in a table with nine rows per symbol."""
     for u in range(1, len(patches)):
         for row in range(3):
             triple = patches[u, row]
@@ -236,9 +236,10 @@ def look_ups(patches, index):
 
 @_compiled
 def number_tiles(cells, size, keys, table, table_hashes, numbers, first, starts):
-    """numbers[m, t] = p where tile t of map m, `size` neighbours of cells [M, n], is the p-th different one.
+    """numbers[m, t] = p where tile t of map m, `size` consecutive cells of [M, n], is the p-th different tile.
 
-    Those of tile t are starts[t] to starts[t + 1]; first[p] is a map that has it. `table` [2**k > M].
+    The different tiles at position t are starts[t] to starts[t + 1]; first[p] is a map that has tile p. `table`
+    [2**k > M].
     """
     mask = np.uint64(len(table) - 1)
     count = 0

@@ -1,21 +1,22 @@
-"""Dynamics heads: what was done between two states (inverse), and where an action leads (forward).
+"""Dynamics heads: predict the action between two states (inverse), or the next state from an action (forward).
 
 inverse:  -log p(a_t | phi(s_t), phi(s_{t+1})), one hidden layer of 256 ReLU units on both embeddings
-forward:  phi(s_{t+1}) from phi(s_t) and the action's code, one hidden layer
+forward:  phi(s_{t+1}) from phi(s_t) and the encoded action, one hidden layer
 
-The inverse head is that of Henaff et al. 2022; the paper has discrete actions only. Other actions follow the same likelihood:
+The inverse head is that of Henaff et al. 2022; the paper has discrete actions only. Other action spaces use the same likelihood:
 
-| action space | code of an action | negative log likelihood | score in [0, 1] |
+| action space | encoding of an action | negative log likelihood | accuracy in [0, 1] |
 |---|---|---|---|
-| Discrete | one-hot | cross entropy | 1 if the likeliest action is right |
+| Discrete | one-hot | cross entropy | 1 if the most likely action is right |
 | MultiDiscrete | one-hot per component | sum of cross entropies | share of components right |
 | MultiBinary | bits | sum over Bernoulli bits | share of bits right |
 | Box | scaled by its bounds to [-1, 1], symlog if unbounded | half squared error, summed (Gaussian of variance 1) | share of components within 0.2, a tenth of the range |
-| Dict, Tuple | side by side | sum over the parts | mean over the parts |
+| Dict, Tuple | concatenated | sum over the parts | mean over the parts |
 
-For uniform actions a guess scores 1/n, 1/n, 1/2 and 0.2 in these columns. All functions take any leading dimensions.
+For uniform actions the accuracy of a random guess is 1/n, 1/n, 1/2 and 0.2. All functions take any leading dimensions.
 """  # noqa: E501 (a table row is one line)
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ class Choices(nn.Module):
             total = total + loss.view(chosen.shape)
         return total
 
-    def score(self, logits: Tensor, action: Tensor) -> Tensor:
+    def accuracy(self, logits: Tensor, action: Tensor) -> Tensor:
         parts = zip(torch.split(logits, self.sizes, -1), action.unbind(-1), self.starts, strict=True)
         right = [part.argmax(-1) + start == chosen for part, chosen, start in parts]
         return torch.stack(right, -1).float().mean(-1)
@@ -72,7 +73,7 @@ class Bits(nn.Module):
     def nll(self, logits: Tensor, action: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, action.float(), reduction="none").sum(-1)
 
-    def score(self, logits: Tensor, action: Tensor) -> Tensor:
+    def accuracy(self, logits: Tensor, action: Tensor) -> Tensor:
         return ((logits > 0) == action.bool()).float().mean(-1)
 
 
@@ -90,13 +91,13 @@ class Values(nn.Module):
     def nll(self, mean: Tensor, action: Tensor) -> Tensor:
         return 0.5 * (mean - self(action)).square().sum(-1)  # type: ignore[no-any-return]
 
-    def score(self, mean: Tensor, action: Tensor) -> Tensor:
+    def accuracy(self, mean: Tensor, action: Tensor) -> Tensor:
         close = (mean - self(action)).abs() <= BOX_TOLERANCE
         return close.float().mean(-1)  # type: ignore[no-any-return]
 
 
 class ActionCode(nn.Module):
-    """Encodes actions as [..., width], and scores distributions over them with as many parameters."""
+    """Encodes actions as [..., width]; evaluates distributions over actions, given by `width` parameters."""
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         super().__init__()
@@ -120,19 +121,19 @@ class ActionCode(nn.Module):
 
     def nll(self, parameters: Tensor, action: Tree) -> Tensor:
         """Negative log likelihood [...] of `action` under `parameters` [..., width], constants dropped."""
-        return torch.stack(self._each("nll", parameters, action)).sum(0)
+        return torch.stack([part.nll(p, leaf) for part, p, leaf in self._split(parameters, action)]).sum(0)
 
-    def score(self, parameters: Tensor, action: Tree) -> Tensor:
-        """How well the likeliest action agrees with `action`, [...] in [0, 1]; see the table above."""
-        return torch.stack(self._each("score", parameters, action)).mean(0)
+    def accuracy(self, parameters: Tensor, action: Tree) -> Tensor:
+        """Agreement of the most likely action with `action`, [...] in [0, 1]; see the table above."""
+        return torch.stack([part.accuracy(p, leaf) for part, p, leaf in self._split(parameters, action)]).mean(0)
 
-    def _each(self, name: str, parameters: Tensor, action: Tree) -> list[Tensor]:
+    def _split(self, parameters: Tensor, action: Tree) -> Iterator[tuple[Any, Tensor, Tensor]]:
+        """Yields each part of the action space with its parameters and its leaf of the action."""
         leaves = self.flat_leaves(action, parameters.shape[:-1])
-        split = torch.split(parameters, self.widths, -1)
-        return [getattr(part, name)(p, leaf) for part, p, leaf in zip(self.parts, split, leaves, strict=True)]
+        return zip(self.parts, torch.split(parameters, self.widths, -1), leaves, strict=True)
 
     def flat_leaves(self, action: Tree, lead: torch.Size | None = None) -> list[Tensor]:
-        """The leaves of an action as [*lead, size]; without `lead` any leading dimensions go."""
+        """Returns the leaves of an action as [*lead, size]; None accepts any leading dimensions."""
         leaves = []
         for path, shape in self.places:
             leaf: Any = action
@@ -162,7 +163,7 @@ def _make_part(space: spaces.Space[Any]) -> Choices | Bits | Values | None:
 
 
 class InverseHead(nn.Module):
-    """Guesses the action from the two embeddings it links."""
+    """Predicts the action from the embeddings before and after it."""
 
     def __init__(self, dim: int, action_space: spaces.Space[Any], hidden: int = 256) -> None:
         super().__init__()
@@ -170,7 +171,7 @@ class InverseHead(nn.Module):
         self.net = nn.Sequential(nn.Linear(2 * dim, hidden), nn.ReLU(), nn.Linear(hidden, self.action.width))
 
     def predict(self, phi: Tensor, next_phi: Tensor) -> Tensor:
-        """Parameters [..., width] of the distribution over actions: logits, or means for Box."""
+        """Returns the parameters [..., width] of the distribution over actions: logits, or means for Box."""
         return self.net(torch.cat((phi, next_phi), -1))  # type: ignore[no-any-return]
 
     def forward(self, phi: Tensor, next_phi: Tensor, action: Tree) -> Tensor:
@@ -178,12 +179,12 @@ class InverseHead(nn.Module):
         return self.action.nll(self.predict(phi, next_phi), action)
 
     def accuracy(self, phi: Tensor, next_phi: Tensor, action: Tree) -> Tensor:
-        """Share [...] in [0, 1] of the action that was guessed right; see the module's table."""
-        return self.action.score(self.predict(phi, next_phi), action)
+        """Share [...] in [0, 1] of the action that is predicted right; see the module's table."""
+        return self.action.accuracy(self.predict(phi, next_phi), action)
 
 
 class ForwardHead(nn.Module):
-    """Guesses the next embedding [..., dim] from the embedding and the action."""
+    """Predicts the next embedding [..., dim] from the embedding and the action."""
 
     def __init__(self, dim: int, action_space: spaces.Space[Any], hidden: int = 256) -> None:
         super().__init__()

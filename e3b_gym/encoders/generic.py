@@ -1,24 +1,24 @@
-"""An encoder phi for any Gymnasium observation space, and the check that admits your own.
+"""An encoder phi for any Gymnasium observation space, and the check of a user's own encoder.
 
 phi(s) = sqrt(dim) v / |v|,   v = W2 relu(W1 [leaf features])
 
 Every leaf of the observation tree becomes flat features, these are concatenated, and an MLP maps them to `dim` numbers.
-Henaff et al. 2022 end phi in a linear layer for VizDoom, in a ReLU for MiniHack, and the authors' later code in LayerNorm.
-Ours can point in any direction of the ellipse, and has one length: inverse dynamics would otherwise draw a few directions
-out thirtyfold, and what else the network tells apart would vanish beside them (docs/defaults.md has the measurement).
-Networks that are not phi (of a policy, of RND) end in the linear layer, and have a second hidden one on vectors.
+phi of Henaff et al. 2022 ends in a linear layer for VizDoom and in a ReLU for MiniHack, in the authors' later code in
+LayerNorm. Here phi can point in any direction and has a fixed length: otherwise inverse-dynamics training inflates a few
+directions thirtyfold until they dominate its norm (docs/defaults.md has the measurement). Networks other than phi
+(policy, RND) end in the linear layer, and have a second hidden layer on vectors.
 
 | leaf | features |
 |---|---|
 | Box, half range <= 1000 | scaled by its bounds to [-1, 1], element by element |
 | Box, unbounded or wider | symlog(x) = sign(x) log(1 + abs(x)) |
-| Box, rank 3 (or 4: frames stacked in front) | convolutions; channels first or last is read off the shape; scaled to [0, 1], uint8 by 255 |
-| Box, rank 2 | integers, or bounded floats with both sides >= 16: a picture with one channel; else a vector |
-| Box of integers, rank 2 to 4, other than uint8 0..255 with a side >= 32 | a board of symbols: a table of embeddings per channel (values outside the bounds are clamped), then convolutions where a side is over 10. MiniGrid's 0..10 divided by 255 is hard to read (random play in DoorKey-8x8, 60 updates of 512 pairs, 3 seeds: inverse accuracy .29 to .32, from symbols .48 to .49, and 1/7 is chance) |
+| Box, rank 3 (or 4: stacked frames first) | convolutions; channels first or last is inferred from the shape; scaled to [0, 1], uint8 by 255 |
+| Box, rank 2 | integers, or bounded floats with both sides >= 16: an image with one channel; otherwise a vector |
+| Box of integers, rank 2 to 4, other than uint8 0..255 with a side >= 32 | a grid of symbols: a table of embeddings per channel (values outside the bounds are clamped), then convolutions where a side is over 10. MiniGrid's 0..10 divided by 255 is hard to learn from (random policy in DoorKey-8x8, 60 updates of 512 pairs, 3 seeds: inverse accuracy .29 to .32, with symbols .48 to .49, chance is 1/7) |
 | Box thinner than 3, rank 1, rank > 4 | a vector, as in the first two rows |
 | Discrete, MultiDiscrete | one-hot up to 1,024 values in total, embeddings up to 65,536, beyond that binary digits |
 | MultiBinary | a Box from 0 to 1 |
-| Dict, Tuple | their leaves, side by side |
+| Dict, Tuple | their leaves, concatenated |
 
 There are no running statistics: an embedding is a pure function of the observation and the weights.
 """  # noqa: E501 (a table row is one line)
@@ -41,7 +41,7 @@ from e3b_gym.unroll import Tree, tree_leaves, tree_map
 Path: TypeAlias = tuple[str | int, ...]
 
 _REMEDY = (
-    "drop it with gymnasium.wrappers.FilterObservation, turn it into numbers with "
+    "drop it with gymnasium.wrappers.FilterObservation, convert it to numbers with "
     "gymnasium.wrappers.TransformObservation, or pass your own encoder if its samples are numeric arrays"
 )
 
@@ -100,10 +100,10 @@ class SpaceEncoder(Encoder):
 
 
 def _start_wide(network: nn.Module) -> None:
-    """He et al. 2015: every layer keeps the variance of its input through the ReLU; biases start at zero.
+    """Initialises as He et al. 2015: every layer keeps the variance of its input through the ReLU; biases are zero.
 
-    PyTorch's own start shrinks it to a sixth, layer by layer. What tells two boards apart is one cell in fifty: then
-    inverse dynamics stays at chance for hundreds of updates.
+    PyTorch's default reduces the variance to a sixth in every layer. Two grids often differ in one cell of fifty:
+    inverse dynamics then stays at chance for hundreds of updates.
     """
     for layer in network.modules():
         if isinstance(layer, (nn.Linear, nn.Conv2d)):
@@ -112,7 +112,7 @@ def _start_wide(network: nn.Module) -> None:
 
 
 class ModuleEncoder(Encoder):
-    """A user's module behind the `Encoder` interface; build it with `as_encoder`."""
+    """A user's module with the `Encoder` interface; build it with `as_encoder`."""
 
     def __init__(self, module: nn.Module, dim: int) -> None:
         super().__init__()
@@ -131,17 +131,25 @@ def make_encoder(
     seed: int | None = None,
     phi: bool = True,
 ) -> Encoder:
-    """Builds an encoder for any observation space made of the kinds in the table above.
+    """Builds an encoder for any observation space that consists of the spaces in the table above.
 
     Args:
+        observation_space: Space of one environment.
         dim: Length of the embedding.
-        hidden: Units of each hidden layer behind the leaves.
-        seed: With a seed the weights depend on it alone and torch's global generator is left as it was;
-            without one they are drawn from the global generator, like those of any module.
-        phi: For an embedding, whose directions count; False for a network whose outputs are read by others.
+        hidden: Units of each hidden layer after the leaves.
+        seed: Seed of the initial weights; torch's global generator is not changed. None: the weights are drawn from
+            the global generator, like those of any module.
+        phi: True for an embedding of fixed length; False for a network that ends in a linear layer.
 
     Raises:
         UnsupportedSpaceError: Names the part of the space that cannot be embedded.
+
+    Example:
+        >>> import torch
+        >>> from gymnasium import spaces
+        >>> encoder = make_encoder(spaces.Box(-1.0, 1.0, (3,)), dim=8, seed=0)
+        >>> encoder(torch.zeros(5, 3)).shape  # five observations
+        torch.Size([5, 8])
     """
     if dim < 1 or hidden < 1:
         raise ValueError(f"dim and hidden must be at least 1, got dim={dim} and hidden={hidden}")
@@ -150,11 +158,10 @@ def make_encoder(
 
 
 def as_encoder(module: nn.Module, observation_space: spaces.Space[Any]) -> Encoder:
-    """Admits a user's module as encoder: embeds two sampled observations, checks the answer, finds `dim`.
+    """Checks a user's module on two sampled observations and returns it as an `Encoder` with its `dim`.
 
-    The module gets what the environment gives (a tree of uint8, int64, float32 ... tensors, each
-    [rows, *leaf_shape]) and returns floats [rows, dim]. The trial runs in evaluation mode, so normalisation
-    statistics stay untouched.
+    The module gets unscaled observations (a tree of uint8, int64, float32 ... tensors, each [rows, *leaf_shape]) and
+    must return floats [rows, dim]. The check runs in evaluation mode, so normalisation statistics do not change.
     """
     weight = next(module.parameters(), None)
     batch = sample_rows(observation_space, 2, seed=0)
@@ -190,12 +197,12 @@ def _check_embedding(name: str, phi: object) -> None:
         raise ValueError(f"{wanted} {type(phi).__name__}; return the embedding alone")
     if phi.ndim != 2:
         raise ValueError(
-            f"{wanted} shape {list(phi.shape)}; flatten everything behind the rows, e.g. with nn.Flatten()"
+            f"{wanted} shape {list(phi.shape)}; flatten all dimensions after the first, e.g. with nn.Flatten()"
         )
     if phi.shape[0] != 2 or phi.shape[1] < 1:
         raise ValueError(f"{wanted} shape {list(phi.shape)}; keep the first dimension, one row per observation")
     if not phi.is_floating_point():
-        raise ValueError(f"{wanted} dtype {phi.dtype}; a trainable embedding is a float")
+        raise ValueError(f"{wanted} dtype {phi.dtype}; return floats, which can be trained")
     if not bool(phi.isfinite().all()):
         raise NonFiniteError(
             f"{wanted} NaN or infinity; scale the observations inside the module (symlog, bounds, 1/255)"
@@ -203,7 +210,7 @@ def _check_embedding(name: str, phi: object) -> None:
 
 
 def sample_rows(space: spaces.Space[Any], rows: int, seed: int) -> Tree:
-    """A batch tree of samples, each leaf [rows, *leaf_shape]; the space's own generator is not advanced."""
+    """Returns a tree of samples, each leaf [rows, *leaf_shape]; does not advance the generator of `space`."""
     space = copy.deepcopy(space)
     space.seed(seed)
     samples = [space.sample() for _ in range(rows)]
@@ -221,7 +228,7 @@ def sample_rows(space: spaces.Space[Any], rows: int, seed: int) -> Tree:
 
 
 def leaf_spaces(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
-    """The parts of nested Dict and Tuple spaces with the keys that lead to them."""
+    """Yields the leaves of nested Dict and Tuple spaces, each with its path of keys."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             yield from leaf_spaces(part, (*path, key))
@@ -233,13 +240,13 @@ def leaf_spaces(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Pat
 
 
 def path_name(root: str, path: Path) -> str:
-    """The path as one writes it in Python, e.g. `observation_space["camera"][0]`."""
+    """Returns the path as a Python expression, e.g. `observation_space["camera"][0]`."""
     return root + "".join(f'["{key}"]' if isinstance(key, str) else f"[{key}]" for key in path)
 
 
 @contextmanager
 def seeded_init(seed: int | None) -> Iterator[None]:
-    """Inside, torch's CPU generator starts at `seed`; afterwards it is as it was. None changes nothing."""
+    """Context in which torch's CPU generator is seeded with `seed`; its state is restored at exit. None: no effect."""
     if seed is None:
         yield
         return

@@ -1,24 +1,24 @@
-"""The observation networks of Habitat, for the policy (before its LSTM) and for the bonus's encoder phi.
+"""The observation networks of Habitat, for the policy (before its LSTM) and for the encoder phi of the bonus.
 
 trunk = [visual(rgb / 255, depth), embed(gps), embed(cos compass, sin compass)];  phi = MLP(trunk), no recurrence
 
 | | `paper` (Henaff et al. 2022, appendix; Wijmans et al. 2020) | `fast`, for CPUs |
 |---|---|---|
-| picture | any side, 2x average pool | averaged to 32x32 in one pass over the bytes (`shrink`) |
+| image | any side, 2x average pool | averaged to 32x32 in one pass over the bytes (`shrink`) |
 | visual | ResNet50 with GroupNorm, 32 base planes, compressed to 2048 (`resnet`), linear 512, ReLU | 4x4 convolution with stride 4, 32 filters; 3x3 with stride 2, 32 filters; ReLU |
-| GPS, compass | 32 features each, linear, metres as they are | 32 each, ReLU, metres / 5 |
+| GPS, compass | 32 features each, linear, metres unscaled | 32 each, ReLU, metres / 5 |
 | policy's trunk | the 576 features | linear 256, ReLU |
 | LSTM | 2 x 512 | 256 |
 | phi | linear 512, ReLU, linear 512, ReLU, linear 512 | linear 256, ReLU, linear 128, LayerNorm |
 | multiplications per frame, size 256 / 64 | 370 million | 0.46 million |
 
-The compass enters as cosine and sine in both, so that -pi and pi are one heading. Metres / 5 puts most of a home within
-[-2, 2], where the biases of that layer place its kinks.
+Both encode the compass as cosine and sine, so that -pi and pi are the same heading. Metres / 5 puts most of a home
+within [-2, 2], where the initial biases of that layer place its kinks.
 
 `paper` is DD-PPO's network, half as wide as the ResNet50 of He et al. 2016, since that is what "the same policy network
 as in DD-PPO" means. Left out: DD-PPO's embedding of the previous action (the paper counts four inputs without it) and
-its running mean and variance of colours (an embedding here is a function of the observation and the weights alone).
-`fast` is ours. RGB may come with its channels in front, as Stable-Baselines3 turns it.
+its running mean and variance of colours (here an embedding depends on the observation and the weights only). `fast` was
+designed for this library. RGB may have its channels first, as Stable-Baselines3 transposes it.
 """  # noqa: E501 (a table row is one line)
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from e3b_gym.unroll import Tree
 
 VARIANTS = ("paper", "fast")
 SIZES = {"paper": 256, "fast": 64}
-"""Sides of the pictures that the networks are meant for; any multiple of 32 works."""
+"""Side of the images that each network was designed for; any multiple of 32 works."""
 CHANNELS = 4  # red, green, blue, depth
-EMBEDDED = 32  # features of GPS and of the compass
+EMBEDDED = 32  # features of GPS, and as many of the compass
 FAST_SIDE = 32
 FAST_FILTERS = 32
 METRES = 5.0
 
 
 def env_options(variant: str) -> dict[str, Any]:
-    """The options of `e3b_gym.envs.make` and `make_vec` that give a variant what it reads."""
+    """Returns the options of `e3b_gym.envs.make` and `make_vec` for the observations of a variant."""
     return {"size": SIZES[_known(variant)]}
 
 
@@ -55,13 +55,13 @@ def habitat_network(
     """Builds a network for observations of `e3b_gym.envs.make("Habitat-...")`.
 
     Args:
-        observation_space: Of one environment; it may hold more than the network reads.
+        observation_space: Space of one environment; it may have entries that the network does not read.
         variant: "paper" or "fast".
-        phi: The encoder of the bonus; else what the policy's LSTM reads.
-        seed: With a seed the weights depend on it alone; without one they come from torch's global generator.
+        phi: True: the encoder of the bonus; False: the features that the policy's LSTM reads.
+        seed: Seed of the initial weights; None: they are drawn from torch's global generator.
 
     Raises:
-        ValueError: The space lacks something that the network reads.
+        ValueError: The space lacks an entry that the network reads.
     """
     _known(variant)
     side = picture_side(observation_space)
@@ -73,8 +73,8 @@ class HabitatNetwork(Encoder):
     """Observations by key -> [rows, dim]; build it with `habitat_network`.
 
     Args:
-        side: of the pictures.
-        metres: GPS is divided by it.
+        side: height and width of the images.
+        metres: GPS coordinates are divided by this.
     """
 
     def __init__(self, side: int, metres: float) -> None:
@@ -83,27 +83,27 @@ class HabitatNetwork(Encoder):
         self.gps, self.compass = nn.Linear(2, EMBEDDED), nn.Linear(2, EMBEDDED)
 
     def place(self, obs: Tree) -> Tensor:
-        """GPS and compass, embedded: [rows, 64]."""
+        """Returns the embeddings of GPS and compass, [rows, 64]."""
         kind = self.gps.weight.dtype
         angle = obs["compass"].to(kind)  # [rows, 1]
         heading = torch.cat([angle.cos(), angle.sin()], 1)
         return torch.cat([self.gps(obs["gps"].to(kind) / self.metres), self.compass(heading)], 1)
 
     def picture(self, obs: Tree, factor: int) -> Tensor:
-        """RGB and depth, `factor` times smaller: [rows, 4, side / factor, side / factor]."""
+        """Returns RGB and depth, `factor` times smaller: [rows, 4, side / factor, side / factor]."""
         rgb, depth = obs["rgb"], obs["depth"]
-        rgb = rgb.permute(0, 2, 3, 1) if rgb.shape[1] == 3 else rgb  # no picture is 3 pixels high
+        rgb = rgb.permute(0, 2, 3, 1) if rgb.shape[1] == 3 else rgb  # no image is 3 pixels high
         wanted = (self.side, self.side)
         if rgb.shape[1:] != (*wanted, 3) or depth.shape[1:] != (*wanted, 1):
             raise ValueError(
                 f"expected rgb [rows, {self.side}, {self.side}, 3] and depth [rows, {self.side}, {self.side}, 1], got "
-                f"{list(obs['rgb'].shape)} and {list(depth.shape)}; build the network from the environment's own space"
+                f"{list(obs['rgb'].shape)} and {list(depth.shape)}; build the network from this environment's space"
             )
         return shrink(rgb, depth, factor, self.gps.weight.dtype)
 
 
 class PaperNetwork(HabitatNetwork):
-    """ResNet50 and embeddings; behind them an MLP where it serves as phi."""
+    """ResNet50 and embeddings, followed by an MLP if it is phi."""
 
     def __init__(self, side: int, phi: bool) -> None:
         super().__init__(side, metres=1.0)
@@ -127,7 +127,7 @@ class PaperNetwork(HabitatNetwork):
 
 
 class FastNetwork(HabitatNetwork):
-    """Two convolutions on a 32x32 picture, embeddings, and one or two linear layers."""
+    """Two convolutions on a 32x32 image, embeddings, and one or two linear layers."""
 
     def __init__(self, side: int, phi: bool) -> None:
         super().__init__(side, METRES)
@@ -143,7 +143,7 @@ class FastNetwork(HabitatNetwork):
         self.head = nn.Sequential(nn.Linear(256, 128), nn.LayerNorm(128)) if phi else nn.Sequential()
         self.dim = 128 if phi else 256
         for layer in (*self.visual, self.hidden):
-            if isinstance(layer, (nn.Conv2d, nn.Linear)):  # PyTorch's own start shrinks the contrast, layer by layer
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):  # PyTorch's default shrinks the variance, layer by layer
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
 
     def forward(self, obs: Tree) -> Tensor:
@@ -153,10 +153,12 @@ class FastNetwork(HabitatNetwork):
 
 
 def picture_side(space: spaces.Space[Any]) -> int:
-    """The side of the pictures; raises ValueError with what a network of Habitat would miss in the space."""
+    """Returns the side of the images; raises ValueError if an entry that the networks read is missing or wrong."""
     parts = space.spaces if isinstance(space, spaces.Dict) else {}
     shape = parts["rgb"].shape if "rgb" in parts else None
-    side = 0 if shape is None or len(shape) != 3 else shape[1]  # the middle one, wherever the channels are
+    side = (
+        0 if shape is None or len(shape) != 3 else shape[1]
+    )  # the middle dimension is a side whether channels are first or last
     wanted: dict[str, tuple[list[tuple[int, ...]], str]] = {
         "rgb": ([(side, side, 3), (3, side, side)], "uint8"),
         "depth": ([(side, side, 1)], "float32"),
@@ -173,7 +175,7 @@ def picture_side(space: spaces.Space[Any]) -> int:
             )
     if side < FAST_SIDE or side % FAST_SIDE:
         raise ValueError(
-            f"the Habitat networks read pictures whose side is a multiple of {FAST_SIDE}, got {side}; make the "
+            f"the Habitat networks read images whose side is a multiple of {FAST_SIDE}, got {side}; make the "
             "environment with e3b_gym.envs.make(id, size=64), or 128, or 256"
         )
     return side

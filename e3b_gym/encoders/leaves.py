@@ -1,7 +1,7 @@
-"""One small network per leaf of an observation space: numbers, symbols and grids become flat float features.
+"""One small network per leaf of an observation space, which maps numbers, symbols or grids to flat float features.
 
-`generic.py` has the table of what becomes of each kind of leaf. Nothing here keeps running statistics, so a
-state embedded twice with the same weights gives the same vector.
+`generic.py` has the table of leaves and features. There are no running statistics, so the same weights give the same
+vector for the same observation.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WIDEST_LINEAR_HALF_RANGE = 1000.0  # bounds further apart say too little about typical values: symlog instead
-LARGEST_ONE_HOT = 1024  # entries of one leaf; beyond this a table of embeddings is cheaper
-LARGEST_TABLE = 2**16  # entries of one leaf; beyond this the binary digits of each value
-LARGEST_JOINT_TABLE = 2**12  # combinations of a board's symbols; beyond this one look-up per channel
-SYMBOL_WIDTH = 16
-CELL_WIDTH = 8  # of a symbol on a small board, whose cells all go into one linear layer
-SMALLEST_PICTURE = 32  # uint8 grids with a shorter long side hold symbols (MiniGrid), not light
-SMALLEST_FLOAT_MATRIX = 16  # a float matrix with a shorter side is a table of numbers, not a picture
-CHUNK = 2**19  # numbers of a picture batch that are convolved at a time
-LARGEST_MAP = 10  # a convolution stack shrinks each side to at most this before flattening; smaller boards need none
+WIDEST_LINEAR_HALF_RANGE = 1000.0  # wider bounds say too little about typical values: symlog instead
+LARGEST_ONE_HOT = 1024  # entries of one leaf; above, a table of embeddings is cheaper
+LARGEST_TABLE = 2**16  # entries of one leaf; above, the binary digits of each value
+LARGEST_JOINT_TABLE = 2**12  # combinations of the symbols of a cell; above, one look-up per channel
+SYMBOL_WIDTH = 16  # length of the embedding of a symbol in a large grid, before convolutions
+CELL_WIDTH = 8  # length of the embedding of a symbol in a small grid, whose cells feed one linear layer
+SMALLEST_PICTURE = 32  # a uint8 grid whose longer side is shorter holds symbols (MiniGrid), not brightness
+SMALLEST_FLOAT_MATRIX = 16  # a float matrix with a shorter side is a table of numbers, not an image
+CHUNK = 2**19  # numbers of an image batch that are convolved at a time
+LARGEST_MAP = 10  # convolutions reduce each side to at most this before flattening; smaller grids need none
 
 
 class Scale(nn.Module):
-    """Numbers to order one: linear where the bounds are usable, symlog(x) = sign(x) log(1 + |x|) elsewhere.
+    """Scales numbers to order one: linearly within usable bounds, otherwise by symlog(x) = sign(x) log(1 + |x|).
 
     Maps [low, high] to [-1, 1], or to [0, 1] with `from_zero` (black stays 0), for any leading dimensions.
     """
@@ -40,21 +40,21 @@ class Scale(nn.Module):
         super().__init__()
         low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
         if low.size and (low == low.flat[0]).all() and (high == high.flat[0]).all():
-            low, high = low.flat[0], high.flat[0]  # one pair of bounds for all: scalars broadcast faster
+            low, high = low.flat[0], high.flat[0]  # all bounds are equal: scalars broadcast faster
         with np.errstate(invalid="ignore"):
             half = np.asarray(high / 2 - low / 2)
             linear = half <= WIDEST_LINEAR_HALF_RANGE
             middle = np.where(linear, low if from_zero else low + half, 0.0)
         span = np.where(linear & (half > 0), 2 * half if from_zero else half, 1.0)
         self.all_linear, self.none_linear, self.centred = linear.all(), not linear.any(), not middle.any()
-        # The bounds come from the space, so they are rebuilt with it and stay out of checkpoints.
+        # The bounds come from the space, so they need not be in checkpoints.
         self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32), persistent=False)
         self.register_buffer("gain", torch.tensor(1 / span, dtype=torch.float32), persistent=False)
         self.register_buffer("linear", torch.tensor(linear), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        # uint8 becomes float in the multiplication: one pass over a picture. float64 stays until the end, since it
-        # may hold values that overflow float32.
+        # The multiplication converts uint8 to float: one pass over an image. float64 is kept until the end, since its
+        # values may overflow float32.
         if x.dtype not in (torch.uint8, torch.float32, torch.float64):
             x = x.float()
         if self.none_linear:
@@ -84,7 +84,7 @@ class Numbers(nn.Module):
 
 
 class OneHot(nn.Module):
-    """[..., k], `sizes[i]` values from `starts[i]` -> [..., sum(sizes)]; foreign values give zeros."""
+    """[..., k], component i with `sizes[i]` values from `starts[i]` -> [..., sum(sizes)]; other values give zeros."""
 
     component: Tensor
     value: Tensor
@@ -99,12 +99,12 @@ class OneHot(nn.Module):
         self.register_buffer("value", value, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        # A lone symbol broadcasts against its values; several are each repeated once per value.
+        # A single component broadcasts against its values; several are each repeated once per value.
         return ((x if self.single else x[..., self.component]).long() == self.value).float()
 
 
 class Symbols(nn.Module):
-    """Discrete and MultiDiscrete: one-hot, embeddings or binary digits, by the number of values."""
+    """Discrete and MultiDiscrete: one-hot, embeddings or binary digits, depending on the number of values."""
 
     low: Tensor
     high: Tensor
@@ -144,7 +144,7 @@ class Symbols(nn.Module):
 class SymbolPlanes(nn.Module):
     """[rows, C, H, W] integers -> [rows, H, W, width]: the sum of one embedding per channel.
 
-    Where few combinations of symbols exist, the sums of all are made first: one look-up per cell instead of C.
+    If few combinations of symbols exist, the sums of all are computed first: one look-up per cell instead of C.
     """
 
     step: Tensor
@@ -155,7 +155,7 @@ class SymbolPlanes(nn.Module):
         self.joint = levels**channels <= LARGEST_JOINT_TABLE
         self.table = nn.Embedding(channels * levels, width)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
-        place = torch.arange(channels).view(-1, 1, 1)  # of the digits of a joint index, or of the channels' tables
+        place = torch.arange(channels).view(-1, 1, 1)  # position of the digit in a joint index, or of the channel
         self.register_buffer("step", levels ** place.flip(0) if self.joint else levels * place, persistent=False)
 
     def forward(self, planes: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class SymbolPlanes(nn.Module):
 
 
 class Board(nn.Module):
-    """A small board [rows, *shape] -> embeddings of all its cells. MiniGrid is learnt as fast as by convolutions."""
+    """A small grid of symbols [rows, *shape] -> embeddings of all cells; as good as convolutions on MiniGrid."""
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout") -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Board(nn.Module):
 
 
 class Grid(nn.Module):
-    """A picture or a large board [rows, *shape] -> convolutions -> [rows, width]."""
+    """An image or a large grid of symbols [rows, *shape] -> convolutions -> [rows, width]."""
 
     def __init__(self, low: NDArray[Any], high: NDArray[Any], layout: "Layout", symbols: bool) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Grid(nn.Module):
         self.convolutions, self.width = _convolutions(SYMBOL_WIDTH if symbols else channels, height, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        # On a CPU in chunks that fit the cache: fresh buffers for a whole batch cost more than convolutions.
+        # On a CPU in chunks that fit the cache: new buffers for a whole batch cost more than the convolutions.
         chunk = max(1, CHUNK // self.layout.size)
         if len(x) <= chunk or x.device.type != "cpu":
             return self._features(x)
@@ -212,10 +212,10 @@ class Grid(nn.Module):
 
 
 class Layout:
-    """Where channels, height and width are in a leaf of rank 2, 3 or 4 (frames stacked in front).
+    """Position of channels, height and width in a leaf of rank 2, 3 or 4 (stacked frames first).
 
-    The odd side among two equal ones is the channel; else the shorter of first and last; a tie means channels
-    last, as Gymnasium writes pictures.
+    If two sides are equal, the third is the channels; otherwise the shorter of first and last. If these are equal,
+    channels are last, as in Gymnasium's images.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -238,7 +238,7 @@ class Layout:
 
 
 def _convolutions(channels: int, height: int, width: int) -> tuple[nn.Sequential, int]:
-    """A first layer whose stride follows the size, then 3x3 layers until the map is small."""
+    """Returns a first layer whose stride depends on the size, then 3x3 layers until the map is small."""
     sides = (height, width)
     strides = _each_side(sides, lambda n: 1 if n < 32 else 2 if n < 64 else 4 if n < 160 else 8)
     kernel = _each_side(strides, lambda stride: max(3, 2 * stride - 1))  # windows overlap and miss no pixel
@@ -252,7 +252,7 @@ def _convolutions(channels: int, height: int, width: int) -> tuple[nn.Sequential
         sides = (height, width)
         channels, filters, kernel = filters, 32, (3, 3)
         strides = _each_side(sides, lambda n: 2 if n > LARGEST_MAP else 1)
-        padding = _each_side(sides, lambda n: 0 if 5 <= n <= LARGEST_MAP else 1)  # a small board needs no margin
+        padding = _each_side(sides, lambda n: 0 if 5 <= n <= LARGEST_MAP else 1)  # a small grid needs no padding
     return nn.Sequential(*layers, nn.Flatten()), channels * sides[0] * sides[1]
 
 
@@ -261,7 +261,7 @@ def _each_side(sides: tuple[int, int], rule: Callable[[int], int]) -> tuple[int,
 
 
 def make_leaf(space: spaces.Space[Any]) -> Numbers | Symbols | Board | Grid | None:
-    """The network of one leaf (its output size is `width`), or None for a kind of space that has none."""
+    """Returns the network of one leaf (output size `width`), or None if this kind of space is not supported."""
     if isinstance(space, spaces.Discrete):
         return Symbols([int(space.n)], [int(space.start)])
     if isinstance(space, spaces.MultiDiscrete):

@@ -1,13 +1,13 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""An LSTM over many sequences of unequal length, without padding, fast on a CPU when few run at a time.
+"""An LSTM over sequences of unequal length, without padding, fast on a CPU for few sequences at a time.
 
     i, f, o = sigmoid(W x_t + U h_{t-1} + b),  g = tanh(W x_t + U h_{t-1} + b)
     c_t = f c_{t-1} + i g,  h_t = o tanh(c_t)
 
-W x_t is one matrix product for all rows, and so are the gradients of W and U. Only U h_{t-1} and its transpose run
-step by step, in compiled code: a few rows times a big matrix are bound by reading the matrix, which BLAS does about
-once per row and this once per four. Same function and parameters as nn.LSTM, which takes over where it is faster or
-where the kernel does not apply.
+W x_t is one matrix product for all rows, and so are the gradients of W and U. Only U h_{t-1} and its transpose are
+computed step by step, in compiled code: the product of a few rows with a large matrix is bound by reading the matrix,
+which BLAS does about once per row and this code once per four rows. Outputs and parameters are those of nn.LSTM, which
+is used where it is faster or where the kernel does not apply.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from e3b_gym.compiling import cached_njit
 Indices = npt.NDArray[np.int64]
 Weights = tuple[th.Tensor, th.Tensor, th.Tensor | None, th.Tensor | None]
 
-# A division that may raise would keep its loop scalar.
+# With Python's error model a division may raise, which prevents vectorisation.
 _compiled = cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
-# Dot products vectorise only if reordered.
+# Dot products vectorise only if their sums may be reordered.
 _compiled_sums = cached_njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 
 _LOG2_E = np.float32(1 / math.log(2))
@@ -72,7 +72,7 @@ def _add_1(a, weight, out):
 
 @_compiled_sums
 def _add_2(a, b, weight, out_a, out_b):
-    """Two rows for one pass over weight, four outputs at a time: eight sums fill the vector registers."""
+    """`_add_1` for two rows in one pass over weight, four outputs at a time: eight sums fill the vector registers."""
     for j in range(0, len(out_a), 4):
         w, x, y, z = weight[j], weight[j + 1], weight[j + 2], weight[j + 3]
         wa, xa, ya, za, wb, xb, yb, zb = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
@@ -91,7 +91,7 @@ def _add_2(a, b, weight, out_a, out_b):
 
 @_compiled_sums
 def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
-    """Four rows for one pass over weight, two outputs at a time."""
+    """`_add_1` for four rows in one pass over weight, two outputs at a time."""
     for j in range(0, len(out_a), 2):
         w, x = weight[j], weight[j + 1]
         wa, wb, wc, wd, xa, xb, xc, xd = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
@@ -113,7 +113,7 @@ def _add_product(source, shift, weight, target, rows):
     """target[r] += weight @ source[r + shift] for r in rows."""
     i, n = 0, len(rows)
     spare = np.empty(target.shape[1], target.dtype)
-    while n - i >= 3:  # three go as four: what takes time is to read the matrix
+    while n - i >= 3:  # three rows are computed as four: reading the matrix dominates the time
         a, b, c = rows[i], rows[i + 1], rows[i + 2]
         d, target_d = (rows[i + 3], target[rows[i + 3]]) if n - i > 3 else (c, spare)
         sources = source[a + shift], source[b + shift], source[c + shift], source[d + shift]
@@ -135,7 +135,7 @@ def _split(gates):
 
 @_compiled
 def _cell(gates, previous_c, c, tanh_c, h):
-    """One row's cell; gates [4H] hold pre-activations and leave as activations."""
+    """The cell of one row; gates [4H] are pre-activations and are overwritten with activations."""
     gate_i, gate_f, gate_g, gate_o = _split(gates)
     for j in range(len(c)):
         i, f, g, o = _sigmoid(gate_i[j]), _sigmoid(gate_f[j]), _tanh(gate_g[j]), _sigmoid(gate_o[j])
@@ -147,7 +147,7 @@ def _cell(gates, previous_c, c, tanh_c, h):
 
 @_compiled
 def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
-    """One row's gradients; dc [H] enters as the gradient from the next row, leaves as that of the previous row."""
+    """The gradients of one row; dc [H] is the gradient from the next row, overwritten with that of the previous row."""
     gate_i, gate_f, gate_g, gate_o = _split(gates)
     d_i, d_f, d_g, d_o = _split(dgates)
     for j in range(len(dc)):
@@ -176,7 +176,7 @@ def cells_backward(gates, previous_c, tanh_c, dh, dc, dgates):
 
 @_compiled
 def _forward(first, lengths, weight, gates, previous_h, previous_c, c, tanh_c, h):
-    """Run all sequences, longest first; arrays [N, 4H] or [N, H] hold them back to back, b from row first[b]."""
+    """Runs all sequences, longest first; they are concatenated in arrays [N, 4H] or [N, H], b from row first[b] on."""
     active = len(first)
     for t in range(lengths[0]):
         while lengths[active - 1] <= t:
@@ -193,11 +193,11 @@ def _forward(first, lengths, weight, gates, previous_h, previous_c, c, tanh_c, h
 
 @_compiled
 def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
-    """Fill dgates [N, 4H]; dh [N, H] enters as the gradient of the output rows and gains that of later rows."""
+    """Writes dgates [N, 4H]; dh [N, H] is the gradient of the output rows, to which that of later rows is added."""
     dc = np.zeros((len(first), dh.shape[1]), dh.dtype)
     active = 0
     for t in range(lengths[0] - 1, -1, -1):
-        _add_product(dgates, 1, weight, dh, first[:active] + t)  # those that also have a row t + 1
+        _add_product(dgates, 1, weight, dh, first[:active] + t)  # sequences that have a row t + 1
         while active < len(first) and lengths[active] > t:
             active += 1
         for b in range(active):
@@ -206,7 +206,7 @@ def _backward(first, lengths, weight, gates, previous_c, tanh_c, dh, dgates):
 
 
 def _run(x: th.Tensor, weights: Weights, h_0: th.Tensor, c_0: th.Tensor, *where: Indices) -> list[th.Tensor]:
-    """One layer's gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; where: first and lengths [S]."""
+    """Returns gates [N, 4H] and previous_h, previous_c, c, tanh_c, h [N, H]; where: first and lengths [S]."""
     w_ih, w_hh, b_ih, b_hh = weights
     gates = x @ w_ih.t() if b_ih is None or b_hh is None else th.addmm(b_ih + b_hh, x, w_ih.t())
     previous_h, previous_c, c, tanh_c, h = (x.new_empty(len(x), w_hh.shape[1]) for _ in range(5))
@@ -218,7 +218,7 @@ def _run(x: th.Tensor, weights: Weights, h_0: th.Tensor, c_0: th.Tensor, *where:
 
 
 class _Layer(th.autograd.Function):
-    """One LSTM layer with its gradients; none for the initial states, which the buffer recorded."""
+    """One LSTM layer with its gradients; the initial states, which come from the buffer, get none."""
 
     @staticmethod
     def forward(ctx: Any, x, w_ih, w_hh, b_ih, b_hh, h_0, c_0, *where) -> th.Tensor:
@@ -246,18 +246,18 @@ def _layers(lstm: nn.LSTM) -> Iterator[tuple[int, Weights]]:
 
 
 def _suits_kernel(lstm: nn.LSTM, x: th.Tensor, rows_per_step: float) -> bool:
-    """float32 on a CPU with few rows at a time: not slower than nn.LSTM up to 64, where measuring stopped."""
+    """Whether the kernel applies: float32 on a CPU, at most 64 rows per step (measured: not slower than nn.LSTM)."""
     return x.device.type == "cpu" and x.dtype == th.float32 and lstm.hidden_size % 4 == 0 and rows_per_step <= 64
 
 
 def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, lengths: Indices) -> th.Tensor:
-    """Outputs [N, H] of sequences x [N, F] that lie back to back.
+    """Returns the outputs [N, H] of concatenated sequences x [N, F].
 
     Args:
-        lstm: without dropout, projection or a second direction.
-        x: the rows, sum(lengths) of them.
-        h_0, c_0: initial states [layers, S, H]; gradients do not flow into them.
-        lengths: rows of each sequence [S], at least one each.
+        lstm: an LSTM without dropout, projection or second direction.
+        x: rows of all sequences, N = sum(lengths).
+        h_0, c_0: initial states [layers, S, H]; they get no gradients.
+        lengths: number of rows of each sequence [S], at least one each.
     """
     if _suits_kernel(lstm, x, len(x) / lengths.max()):
         order = np.argsort(-lengths, kind="stable")
@@ -275,7 +275,7 @@ def lstm_sequences(lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor, 
 def lstm_step(
     lstm: nn.LSTM, x: th.Tensor, h_0: th.Tensor, c_0: th.Tensor
 ) -> tuple[th.Tensor, tuple[th.Tensor, th.Tensor]]:
-    """One step of B sequences: outputs [B, H] and the new states [layers, B, H]; x [B, F]."""
+    """Returns the outputs [B, H] and new states [layers, B, H] of one step of B sequences; x [B, F]."""
     if th.is_grad_enabled() or not _suits_kernel(lstm, x, len(x)):
         out, states = lstm(x[None], (h_0, c_0))
         return out[0], states

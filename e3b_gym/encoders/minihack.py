@@ -1,24 +1,24 @@
-"""The observation networks of MiniHack, for the policy (before its LSTM) and for the bonus's encoder phi.
+"""The observation networks of MiniHack, for the policy (before its LSTM) and for the encoder phi of the bonus.
 
-phi = relu(W2 relu(W1 [map, crop, stats, message] + b1) + b2), behind it LayerNorm if asked for.
+phi = relu(W2 relu(W1 [map, crop, stats, message] + b1) + b2), followed by LayerNorm with `layer_norm=True`.
 
 | | `paper` (Henaff et al. 2022, appendix; Samvelyan et al. 2021) | `fast` (after the authors' later variant) |
 |---|---|---|
 | full map 21x79 | 5 convolutions 3x3, 16 filters, the last 8, ELU | none |
-| crop | 9x9, 5 convolutions like the map's, weights of its own | 16x16, 2 convolutions, 16 and 8 filters, ELU |
+| crop | 9x9, 5 convolutions like the map's, not shared | 16x16, 2 convolutions, 16 and 8 filters, ELU |
 | blstats | raw, 2 x 64 ReLU | symlog(x) = sign(x) log(1 + abs(x)), 2 x 64 ReLU |
 | message | 256 characters, 6 convolutions of 64 (kernels 7, 7, 3, 3, 3, 3), max-pool 3 after the 1st, 2nd, 6th, 2 x 128 ReLU | 128 characters, 3 convolutions of 32 (kernels 7, 7, 3), max-pool 3 after each, 64 ReLU |
 | hidden = dim | 1024 | 256 |
-| start | PyTorch's | He et al. 2015: variance is kept through the ReLUs, so that phi learns early |
+| initial weights | PyTorch's default | He et al. 2015: keeps the variance through the ReLUs, so that phi learns early |
 
-Glyph embeddings (64) are shared by map and crop. Where the paper and the authors' code disagree, `paper` follows the
-paper: characters are embedded in 64 dimensions (the paper's "64 input feature maps"; the code has 32), and messages
-leave as 128 features (the code: 64).
+Map and crop share the glyph embeddings (64). Where the paper and the authors' code disagree, `paper` follows the paper:
+characters are embedded in 64 dimensions (the paper's "64 input feature maps"; the code has 32), and messages become 128
+features (the code: 64).
 
-W1 [map, crop, stats, message] is the sum of W1's blocks times the parts, so every trunk ends in its block. That makes a
-trunk a function of its own observation alone: with `accelerate`, repeated rows go through it once (`unique_rows`),
-maps and crops patch by patch (`patches`), and while acting results are remembered (`RowMemo`). Needs float32, the CPU
-and numba; anything else takes the plain modules.
+W1 [map, crop, stats, message] is the sum of W1's blocks times the parts, so every trunk ends in its block. A trunk is
+then a function of its own part of the observation: with `accelerate`, repeated rows are computed once (`unique_rows`),
+maps and crops patch by patch (`patches`), and while acting, results are cached (`RowMemo`). This needs float32 on the
+CPU; otherwise the plain modules are used.
 """  # noqa: E501 (a table row is one line)
 
 from __future__ import annotations
@@ -42,23 +42,17 @@ from e3b_gym.encoders.minihack_sizes import (
     num_glyphs,
     sizes_of,
 )
+from e3b_gym.encoders.patches import embed_maps
+from e3b_gym.encoders.sum_rows import add_rows_
+from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
 from e3b_gym.unroll import Tree
 
-try:
-    from e3b_gym.encoders.patches import embed_maps
-    from e3b_gym.encoders.sum_rows import add_rows_
-    from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
-except ImportError:  # no numba
-    CAN_ACCELERATE = False
-else:
-    CAN_ACCELERATE = True
-
-__all__ = ["CAN_ACCELERATE", "VARIANTS", "MiniHackNetwork", "env_options", "minihack_network"]
+__all__ = ["VARIANTS", "MiniHackNetwork", "env_options", "minihack_network"]
 
 GLYPH_WIDTH = 64
 NUM_CHARACTERS = 256
-MAP_TILE = (4, 21)  # columns and rows: full height needs no other order of the weights, which are many
-CROP_TILES = {16: (4, 4), 9: (9, 9)}  # small tiles repeat more often; behind five layers nothing short of a crop does
+MAP_TILE = (4, 21)  # columns and rows: with full height the weights, which are many, need no reordering
+CROP_TILES = {16: (4, 4), 9: (9, 9)}  # small tiles repeat more often; after five layers only whole crops repeat
 
 
 def minihack_network(
@@ -72,14 +66,14 @@ def minihack_network(
     """Builds the network of a variant for environments made with `env_options(variant)`.
 
     Args:
-        observation_space: Of one environment; it may hold more than the network reads.
+        observation_space: Space of one environment; it may have entries that the network does not read.
         variant: "paper" or "fast".
-        layer_norm: Whether the embedding is normalised (what the authors' later variant does to phi).
-        accelerate: False takes PyTorch's plain modules; the function, its gradients and the parameters are the same.
-        seed: With a seed the weights depend on it alone; without one they come from torch's global generator.
+        layer_norm: Apply LayerNorm to the embedding, as the authors' later variant does to phi.
+        accelerate: False uses PyTorch's plain modules; outputs, gradients and parameters are the same.
+        seed: Seed of the initial weights; None: they are drawn from torch's global generator.
 
     Raises:
-        ValueError: The space lacks something that the network reads.
+        ValueError: The space lacks an entry that the network reads.
     """
     sizes = sizes_of(variant)
     check_space(observation_space, variant, sizes)
@@ -91,10 +85,10 @@ class MiniHackNetwork(Encoder):
     """Observations [rows, ...] by key -> [rows, dim]; build it with `minihack_network`.
 
     Attributes:
-        accelerate: Whether to take the fast path where it applies.
-        memoise: Set it on the copy that acts: without gradients, what the trunks give for a message, crop or map is
-            then remembered. Call `clear_memo` when the weights change; changes that PyTorch counts (optimisers,
-            `load_state_dict`, but not `.data` or another process's) are noticed even so.
+        accelerate: Use the fast path where it applies.
+        memoise: Cache the outputs of the trunks when gradients are disabled; set it on the copy that acts. Call
+            `clear_memo` when the weights change. Changes that PyTorch counts (optimisers, `load_state_dict`, but not
+            `.data` or another process) are detected automatically.
     """
 
     def __init__(self, sizes: Sizes, num_glyphs: int, layer_norm: bool, accelerate: bool) -> None:
@@ -110,7 +104,7 @@ class MiniHackNetwork(Encoder):
         if sizes.keep_variance:
             _start_wide(self)
         _start_as_one([trunk.block for trunk in (self.map, self.crop, self.stats, self.message) if trunk is not None])
-        self._memos = {key: RowMemo() for key in ("glyphs", "glyphs_crop", "message")} if CAN_ACCELERATE else {}
+        self._memos = {key: RowMemo() for key in ("glyphs", "glyphs_crop", "message")}
         self._memo_weights: list[nn.Parameter] = []
         self._memo_version = -1
 
@@ -128,9 +122,9 @@ class MiniHackNetwork(Encoder):
         return self.norm(torch.relu_(self.fc2(torch.relu_(x))))  # type: ignore[no-any-return]
 
     def clear_memo(self) -> None:
-        """Forgets what was remembered under other weights."""
+        """Clears the outputs that were cached with earlier weights."""
         for memo in self._memos.values():
-            memo.forget()
+            memo.clear()
         self._memo_weights = list(self.parameters())
 
     def _refresh_memo(self) -> None:
@@ -140,7 +134,7 @@ class MiniHackNetwork(Encoder):
             self._memo_version = sum(weight._version for weight in self._memo_weights)
 
     def _add(self, x: Tensor, key: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """x + function(rows), in place; function sees each different row once."""
+        """x + function(rows), in place; calls function once for each different row."""
         if self.memoise and not torch.is_grad_enabled():
             table, numbers = self._memos[key].look_up(function, rows)
         else:
@@ -150,8 +144,8 @@ class MiniHackNetwork(Encoder):
 
 
 def _can_accelerate(weight: Tensor, obs: Tree) -> bool:
-    """float32 on the CPU, outside autocast, and symbols that are integers."""
-    if not CAN_ACCELERATE or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+    """Whether weights are float32 on the CPU, outside autocast, and symbols are integers."""
+    if weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
     symbols = [leaf for key, leaf in obs.items() if key != "blstats"]
     whole = not any(leaf.is_floating_point() for leaf in symbols)
@@ -181,7 +175,7 @@ class GlyphTrunk(nn.Module):
 
 
 class StatsTrunk(nn.Module):
-    """The bottom line's 27 numbers -> 64 -> 64 -> a block of the first layer with its bias, [rows, hidden]."""
+    """blstats, 27 numbers -> 64 -> 64 -> a block of the first layer with its bias, [rows, hidden]."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -197,7 +191,7 @@ class StatsTrunk(nn.Module):
 
 
 class MessageTrunk(nn.Module):
-    """The message's characters [rows, 256] -> 1-D convolutions -> a block of the first layer, [rows, hidden]."""
+    """Characters of the message [rows, 256] -> 1-D convolutions -> a block of the first layer, [rows, hidden]."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -225,7 +219,7 @@ class MessageTrunk(nn.Module):
 
 
 def _start_as_one(blocks: list[nn.Linear]) -> None:
-    """The spread of each block's weights and bias for the inputs of the whole layer, as one nn.Linear has it."""
+    """Scales the initial weights and bias of each block to those of one nn.Linear over the inputs of all blocks."""
     inputs = sum(block.in_features for block in blocks)
     with torch.no_grad():
         for block in blocks:

@@ -1,4 +1,4 @@
-"""The sizes of MiniHack's networks and what they need from an environment; `minihack` has the table and the reasons."""
+"""Sizes of the MiniHack networks and the observations that they need; `minihack.py` has the table and the reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAP_SHAPE = (21, 79)
 
 @dataclass(frozen=True)
 class Sizes:
-    """What differs between the variants; see the table above."""
+    """The differences between the variants; `minihack.py` has the table."""
 
     full_map: bool
     crop_side: int
@@ -58,7 +58,7 @@ VARIANTS = {
 
 
 def env_options(variant: str) -> dict[str, Any]:
-    """The options of `e3b_gym.envs.make` and `make_vec` that give a variant what it reads, and nothing else."""
+    """Returns the options of `e3b_gym.envs.make` and `make_vec` for exactly the observations of a variant."""
     sizes = sizes_of(variant)
     keys = ("glyphs", "blstats", "message") if sizes.full_map else ("blstats", "message")
     return {"observation_keys": keys, "crop_size": sizes.crop_side}
@@ -71,7 +71,7 @@ def sizes_of(variant: str) -> Sizes:
 
 
 def check_space(space: spaces.Space[Any], variant: str, sizes: Sizes) -> None:
-    """Raises ValueError with the key that is missing or of another shape, and the option that gives it."""
+    """Raises ValueError if a key is missing or has another shape; the message names the option that adds it."""
     side, options = sizes.crop_side, env_options(variant)
     wanted = {
         "glyphs": (MAP_SHAPE, f"observation_keys={options['observation_keys']}") if sizes.full_map else None,
@@ -94,6 +94,6 @@ def check_space(space: spaces.Space[Any], variant: str, sizes: Sizes) -> None:
 
 
 def num_glyphs(space: spaces.Space[Any], sizes: Sizes) -> int:
-    """Rows of the embedding table: every value that the space allows."""
+    """Returns the number of glyphs that the space allows, the rows of the embedding table."""
     keys = ("glyphs", "glyphs_crop") if sizes.full_map else ("glyphs_crop",)
     return 1 + max(int(space[key].high.max()) for key in keys)  # type: ignore[index]

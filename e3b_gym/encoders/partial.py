@@ -1,7 +1,7 @@
-"""Encoders that are shown some entries of a Dict observation only.
+"""Encoders that read only some entries of a Dict observation.
 
-What the bonus cannot see cannot be new. Where something harmless stays new for ever, such as a clock or things thrown
-about, pay for the rest.
+An entry that the encoder does not read cannot contribute to the bonus. This excludes entries that stay novel without
+progress, such as a clock or moved objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from e3b_gym.unroll import Tree, tree_map
 
 
 class PartialEncoder(Encoder):
-    """An encoder behind `show_only`."""
+    """An encoder that gets zeros in place of the entries not in `keys`; build it with `show_only`."""
 
     def __init__(self, encoder: Encoder, keys: frozenset[str]) -> None:
         super().__init__()
@@ -30,10 +30,10 @@ class PartialEncoder(Encoder):
 
 
 def show_only(encoder: Encoder, observation_space: spaces.Space[Any], keys: str | Sequence[str]) -> Encoder:
-    """The encoder, shown only these entries of a Dict observation; in place of the others it gets zeros."""
+    """Returns the encoder restricted to these entries of a Dict observation; it gets zeros in place of the others."""
     known = list(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else []
     wanted: list[Any] = list(keys) if isinstance(keys, (list, tuple)) else [keys]
     if not wanted or any(key not in known for key in wanted):
-        there = f"its entries are {', '.join(map(str, known))}" if known else "this is no Dict"
-        raise ValueError(f"sees={keys!r} must name one or a list of a Dict observation's entries; {there}")
+        there = f"its entries are {', '.join(map(str, known))}" if known else "this observation is not a Dict"
+        raise ValueError(f"sees={keys!r} must be an entry of a Dict observation, or a list of entries; {there}")
     return PartialEncoder(encoder, frozenset(wanted))

@@ -1,19 +1,19 @@
-"""Convolutions over maps of symbols, computed once for every different patch instead of once for every cell.
+"""Convolutions over maps of symbols, computed once per different patch instead of once per cell.
 
 A 3x3 convolution over symbols u with embeddings h sums nine look-ups:
 
     h'(cell) = elu(b + sum_k T[k, u(cell + k)]),   T[k, u] = W_k h(u),   h(outside) = 0
 
-and equal patches give equal results: number the different patches, call the numbers symbols, and the next layer is of
-the same kind. Layer l sees patches of side 2 l + 1. A batch of MiniHack maps repeats them a lot (5,184 frames of random
-play, 8.6 million cells, five layers: 3,145, 29,363, 82,779, 143,872 and 218,922 different patches).
+Equal patches give equal results: the different patches are numbered, and these numbers are the symbols of the next
+layer. Layer l sees patches of side 2 l + 1. A batch of MiniHack maps has few different patches (5,184 frames of a
+random policy, 8.6 million cells, five layers: 3,145, 29,363, 82,779, 143,872 and 218,922).
 
-The linear layer behind sums over tiles of the map, and again equal tiles are computed once:
+The linear layer after them sums over tiles of the map; equal tiles are computed once, too:
 
     y(map) = sum_t Y_t[tile t of the map],   Y_t = X_t V_t'
 
-The function and its gradients are those of the plain modules up to rounding. Numbers are found by hashing with exact
-comparison, near the cells that differ from a map full of the commonest symbol.
+Outputs and gradients equal those of the plain modules up to rounding. Patches are numbered by hashing with exact
+comparison, and only near cells that differ from a map full of the most common symbol.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from e3b_gym.encoders.sum_rows import add_to_rows, sum_rows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-FEW_MAPS = 256  # with fewer, small tiles cost more in calls than they save
-MOST_PATCHES = 2**20  # of one layer, to bound the memory (600 MB with 16 filters); half the maps at a time beyond
+FEW_MAPS = 256  # with fewer maps, small tiles cost more in calls than they save
+MOST_PATCHES = 2**20  # per layer, to bound the memory (600 MB with 16 filters); above, half the maps at a time
 
 
 def embed_maps(
@@ -43,11 +43,11 @@ def embed_maps(
     """Embedding, 3x3 convolutions with ELU, and a linear layer without bias.
 
     Args:
-        maps: Integers [M, H, W] on the CPU, best without repeated maps.
+        maps: Integers [M, H, W] on the CPU, preferably without repeated maps.
         embedding: [symbols, C].
-        convolutions: Kernel 3, stride 1, padding 1.
-        weight: [D, W * H * channels], its inputs in the order (column, row, channel).
-        tile: Columns and rows of a tile. Tiles as high as the map cost nothing to lay out; smaller ones must divide it.
+        convolutions: Layers with kernel 3, stride 1, padding 1.
+        weight: [D, W * H * channels], inputs in the order (column, row, channel).
+        tile: Columns and rows of a tile. Tiles as high as the map need no reordering; smaller ones must divide it.
     """
     glyphs, symbols = _number_glyphs(maps, len(embedding))
     windows = np.empty((len(symbols), 4), np.int64)
@@ -76,16 +76,18 @@ def embed_maps(
 
 
 def _number_glyphs(maps: Tensor, num_glyphs: int) -> tuple[Array, Array]:
-    """The glyphs present [symbols], and the maps as their numbers from 1 on, [1 + M, W + 2, H + 2] with a halo of 0.
+    """Returns the glyphs that occur [symbols], and the maps as numbers of these from 1 on, [1 + M, W + 2, H + 2].
 
-    Map 0 is full of the commonest glyph.
+    The maps have a halo of 0. Map 0 is full of the most common glyph.
     """
     count, height, width = maps.shape
     symbols = np.zeros((1 + count, width + 2, height + 2), np.int32)
     numbers, cells = np.zeros((2, num_glyphs), np.int64)
     if _kernels.number_glyphs(maps.contiguous().numpy(), numbers, cells, symbols) < 0:
         low, high = int(maps.min()), int(maps.max())
-        raise IndexError(f"glyphs must be 0 to {num_glyphs - 1}, got {low} to {high}; the space says what is possible")
+        raise IndexError(
+            f"glyphs must be 0 to {num_glyphs - 1}, got {low} to {high}; build the network from this space"
+        )
     symbols[0, 1:-1, 1:-1] = numbers[cells.argmax()]
     present = np.flatnonzero(numbers)
     return present[numbers[present].argsort()], symbols
@@ -97,7 +99,7 @@ def _with_zero_row(h: Tensor) -> Tensor:
 
 
 def _tile_by_tile(weight: Tensor, cells: Array, tile: tuple[int, int]) -> tuple[Tensor, Array]:
-    """Puts the cells of a tile side by side: weight [D, W, H, C], cells [M, W, H]."""
+    """Reorders weight [D, W, H, C] and cells [M, W, H] so that the cells of a tile are contiguous."""
     columns, rows = tile
     width, height = cells.shape[1] // columns, cells.shape[2] // rows
     weight = weight.view(len(weight), width, columns, height, rows, -1).transpose(2, 3).flatten(1)
@@ -105,7 +107,7 @@ def _tile_by_tile(weight: Tensor, cells: Array, tile: tuple[int, int]) -> tuple[
 
 
 class _Tiles(torch.autograd.Function):
-    """The last layer: h [1 + patches, C], weight [D, n C], cells [M, n] -> [M, D]; `size` cells in a row are a tile."""
+    """The last layer: h [1 + patches, C], weight [D, n C], cells [M, n] -> [M, D]; a tile is `size` cells in a row."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, cells: Array, size: int) -> Tensor:
@@ -130,7 +132,7 @@ class _Tiles(torch.autograd.Function):
         d_h, d_weight = torch.zeros_like(h), torch.empty_like(weight)
         for x, patches, inputs, different in ctx.tiles:
             d_tile = d_table[different]
-            if len(x) == 1:  # a tile that is the same in all maps; `mm` is slow at an outer product
+            if len(x) == 1:  # a tile that is the same in all maps; `mm` is slow for an outer product
                 torch.mul(d_tile.t(), x, out=d_weight[:, inputs])
             else:
                 torch.mm(d_tile.t(), x, out=d_weight[:, inputs])
@@ -139,7 +141,7 @@ class _Tiles(torch.autograd.Function):
 
 
 def _number_tiles(cells: Array, size: int) -> tuple[Tensor, Array, list[int]]:
-    """Which different tile each map has [M, tiles], a map that has each [P], and where the tiles begin in P."""
+    """Returns the numbers of each map's tiles [M, tiles], a map that has each tile [P], and where positions start."""
     maps = len(cells)
     tiles = -(-cells.shape[1] // size)
     slots = 1 << (2 * maps).bit_length()

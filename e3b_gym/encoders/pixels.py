@@ -1,11 +1,11 @@
-"""The observation network of VizDoom, for the policy (before its LSTM) and for the bonus's encoder phi.
+"""The observation network of VizDoom, for the policy (before its LSTM) and for the encoder phi of the bonus.
 
 phi(s) = W flatten(elu(conv(elu(conv(elu(conv(elu(conv(s / 255)))))))))
 
 Four 3x3 convolutions of 32 filters, stride 2, padding 1 (Henaff et al. 2022, appendix, after RIDE). The policy reads
-the 288 flattened features; for phi a linear layer takes the LSTM's place. The authors' code has no such layer, and
-shuffles pixels by a wrong reshape; this follows the paper. Weights start as in He et al. 2015, so that the picture's
-variance reaches the last layer (PyTorch's own start shrinks it at each).
+the 288 flattened features; phi has a linear layer in place of the LSTM. The authors' code has no such layer, and
+permutes pixels by a wrong reshape; this follows the paper. The initial weights are those of He et al. 2015, which keep
+the variance of the image up to the last layer (PyTorch's default shrinks it in each).
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ def vizdoom_network(
     layer_norm: bool = False,
     seed: int | None = None,
 ) -> PixelNetwork:
-    """Builds the network for pictures uint8 [channels, height, width], as `e3b_gym.envs.make("Vizdoom...")` gives them.
+    """Builds the network for images uint8 [channels, height, width], as `e3b_gym.envs.make("Vizdoom...")` returns.
 
     Args:
-        observation_space: Of one environment.
-        dim: Length of phi; None gives the flattened features of the convolutions, what the policy's LSTM reads.
-        layer_norm: Whether the embedding is normalised.
-        seed: With a seed the weights depend on it alone; without one they come from torch's global generator.
+        observation_space: Space of one environment.
+        dim: Length of phi; None: the flattened features of the convolutions, which the policy's LSTM reads.
+        layer_norm: Apply LayerNorm to the embedding.
+        seed: Seed of the initial weights; None: they are drawn from torch's global generator.
 
     Raises:
-        ValueError: The space is no such picture.
+        ValueError: The space is not such an image.
     """
     space = observation_space
     picture = isinstance(space, spaces.Box) and space.dtype == "uint8"
     if not picture or len(space.shape or ()) != 3 or space.shape[0] >= space.shape[2]:  # type: ignore[index]
         raise ValueError(
-            f"the VizDoom network reads uint8 pictures [channels, height, width], got {space}; "
+            f"the VizDoom network reads uint8 images [channels, height, width], got {space}; "
             'make the environment with e3b_gym.envs.make("VizdoomMyWayHomeSparse-v0"), or put the channels first'
         )
     if dim is not None and dim < 1:
-        raise ValueError(f"dim={dim}: give the length of phi, or None for the features of the convolutions")
+        raise ValueError(f"dim must be at least 1, or None for the features of the convolutions; got {dim}")
     with seeded_init(seed):
         return PixelNetwork(space.shape, dim, layer_norm)  # type: ignore[arg-type]
 
 
 class PixelNetwork(Encoder):
-    """Pictures uint8 [rows, channels, height, width] -> [rows, dim]; build it with `vizdoom_network`."""
+    """Images uint8 [rows, channels, height, width] -> [rows, dim]; build it with `vizdoom_network`."""
 
     def __init__(self, shape: tuple[int, int, int], dim: int | None, layer_norm: bool) -> None:
         super().__init__()

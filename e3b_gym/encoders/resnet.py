@@ -1,8 +1,8 @@
 """ResNet50 with GroupNorm at half width: the visual encoder of DD-PPO (Wijmans et al. 2020), which the paper uses.
 
-Where He et al. 2016 begin with 64 planes and BatchNorm, this begins with 32 and GroupNorm (16 groups): statistics of a
-batch mean little when its frames are neighbours in time, and an embedding must not depend on the batch it came in.
-The last maps are compressed to about 2048 numbers by a 3x3 convolution, whatever the size of the picture.
+He et al. 2016 start with 64 planes and BatchNorm, this network with 32 and GroupNorm (16 groups): batch statistics are
+poor when the frames of a batch are consecutive, and an embedding must not depend on the rest of its batch. A 3x3
+convolution compresses the last maps to about 2048 numbers, for any size of the image.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Sequential):
-    """Pictures [rows, channels, side, side] -> [rows, width] features, none negative.
+    """Images [rows, channels, side, side] -> [rows, width] features, none negative.
 
     Args:
-        channels: of the picture.
-        side: of the picture, which is square.
+        channels: number of channels of the image.
+        side: height and width of the image.
 
     Attributes:
-        width: how many features, about 2048.
+        width: number of features, about 2048.
     """
 
     def __init__(self, channels: int, side: int) -> None:

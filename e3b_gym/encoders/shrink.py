@@ -1,9 +1,9 @@
-"""RGB-D pictures made smaller by averaging: uint8 and float32 in, one float32 picture of four channels out.
+"""Average pooling of RGB-D images: uint8 RGB and float32 depth in, one float32 image with four channels out.
 
-    out[c, i, j] = mean of the k x k pixels behind it;  colours / 255, depth as it is
+    out[c, i, j] = mean of the k x k pixels that it covers;  colours / 255, depth unscaled
 
-The same numbers as `avg_pool2d` on the converted picture, 20 times faster on a CPU (6 us instead of 127 for 64x64 to
-32x32): the big picture is read once, as bytes, and never written as floats.
+Equal to `avg_pool2d` on the converted image, and 20 times faster on a CPU (6 us instead of 127 for 64x64 to 32x32): the
+large image is read once, as bytes, and never converted to floats.
 """
 
 from __future__ import annotations
@@ -15,24 +15,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-try:
-    from e3b_gym.compiling import cached_njit
-except ImportError:  # no numba
-    cached_njit = None  # type: ignore[assignment]
+from e3b_gym.compiling import cached_njit
 
 
 def shrink(rgb: Tensor, depth: Tensor, factor: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """[rows, 4, H / factor, W / factor], channels last in memory; no gradient flows into pictures.
+    """Returns the image [rows, 4, H / factor, W / factor], channels last in memory, without gradients to the inputs.
 
     Args:
-        rgb: uint8 [rows, H, W, 3]; its memory may lie in any order.
+        rgb: uint8 [rows, H, W, 3], in any memory layout.
         depth: [rows, H, W, 1].
-        factor: how many pixels a side become one; it divides H and W.
-        dtype: of the result.
+        factor: side of the square of pixels that become one; it divides H and W.
+        dtype: dtype of the result.
     """
     rows, height, width, _ = rgb.shape
-    here = rgb.device.type == depth.device.type == "cpu"
-    if cached_njit is not None and here and rgb.dtype == torch.uint8 and depth.dtype == dtype == torch.float32:
+    on_cpu = rgb.device.type == depth.device.type == "cpu"
+    if on_cpu and rgb.dtype == torch.uint8 and depth.dtype == dtype == torch.float32:
         small = torch.empty(rows, height // factor, width // factor, 4)
         lines = rgb.reshape(rows, height, 3 * width).numpy(), depth.detach().reshape(rows, height, width).numpy()
         _mean_of_squares(*lines, small.numpy(), factor)
@@ -41,8 +38,9 @@ def shrink(rgb: Tensor, depth: Tensor, factor: int, dtype: torch.dtype = torch.f
     return F.avg_pool2d(picture, factor) if factor > 1 else picture
 
 
+@cached_njit(error_model="numpy", nogil=True, fastmath=True)
 def _mean_of_squares(rgb: Any, depth: Any, small: Any, factor: int) -> None:
-    """rgb [rows, H, 3 W], depth [rows, H, W] -> small [rows, h, w, 4]; first down the columns, which vectorises."""
+    """rgb [rows, H, 3 W], depth [rows, H, W] -> small [rows, h, w, 4]; sums columns first, which vectorises."""
     share = np.float32(1 / (factor * factor))
     light = np.float32(1 / (255 * factor * factor))
     colours, depths = np.empty(rgb.shape[2], np.uint16), np.empty(depth.shape[2], np.float32)
@@ -65,7 +63,3 @@ def _mean_of_squares(rgb: Any, depth: Any, small: Any, factor: int) -> None:
                 small[row, i, j, 1] = green * light
                 small[row, i, j, 2] = blue * light
                 small[row, i, j, 3] = far * share
-
-
-if cached_njit is not None:
-    _mean_of_squares = cached_njit(error_model="numpy", nogil=True, fastmath=True)(_mean_of_squares)

@@ -1,9 +1,9 @@
-"""Sums of table rows: the step that turns convolutions and linear layers over repeated content into look-ups.
+"""Sums of table rows: convolutions and linear layers over repeated content become look-ups.
 
 out[r] = sum_j table[index[r, j]];   d table[p] = sum of d out[r] over all (r, j) with index[r, j] = p
 
-`sum_rows` is `embedding_bag` in mode "sum", with a compiled gradient: PyTorch's is slow on a CPU. `add_rows_` is the
-case of one look-up per row, added in place.
+`sum_rows` is `embedding_bag` in mode "sum" with a compiled gradient, because PyTorch's is slow on a CPU. `add_rows_` is
+the case of one look-up per row, added in place.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from e3b_gym.encoders import _kernels
 
-NARROW = 32  # up to this width a row fits a few registers
+NARROW = 32  # up to this width a row fits into a few registers
 
 
 def sum_rows(table: Tensor, index: Tensor) -> Tensor:
-    """Sums [R, D] of the rows of `table` [P, D] (float32 on the CPU) that `index` [R, J] (int32) picks."""
+    """Returns the sums [R, D] of the rows of `table` [P, D] (float32 on the CPU) selected by `index` [R, J] (int32)."""
     out: Tensor = _SumRows.apply(table, index)  # type: ignore[no-untyped-call]
     return out
 

@@ -1,10 +1,10 @@
-"""Different rows of a batch, so that a network need not see the same row twice.
+"""The different rows of a batch, so that a network computes each row once.
 
-f(x) = gather(f(unique(x)), numbers): exact for every f that treats rows one by one, and so are its gradients.
+f(x) = gather(f(unique(x)), numbers): exact, with exact gradients, for every f that maps rows independently.
 
-In a batch of MiniHack frames most messages and many crops repeat (45 messages and 1,849 crops in 5,184 frames of random
-play). Rows that share a hash are compared in full. `RowMemo` goes on from batch to batch: while acting, f(row) is
-computed once until the weights change.
+In a batch of MiniHack frames most messages and many crops repeat (45 messages and 1,849 crops in 5,184 frames of a
+random policy). Rows with the same hash are compared in full. `RowMemo` caches f(row) across batches: while acting, it
+is computed once until the weights change.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor
 from e3b_gym.encoders import _kernels
 
 MEMO_BYTES = 2**26
-"""What a memo may hold; when it is full it starts anew."""
+"""Size of a memo; a full memo is cleared."""
 
 
 class _KnownRows:
-    """Integer rows [capacity, W] that have been seen, and their hash table."""
+    """Integer rows [capacity, W] with a hash table."""
 
     def __init__(self, capacity: int, like: np.ndarray[Any, Any]) -> None:
         width = like.shape[1]
@@ -34,20 +34,20 @@ class _KnownRows:
         self._table, self._hashes = np.full(slots, -1, np.int32), np.empty(slots, np.uint64)
 
     def number(self, rows: np.ndarray[Any, Any]) -> Tensor:
-        """Which of the known rows each of `rows` [R, W] is, int32 [R]; new ones are appended, there must be room."""
+        """Returns the index of each of `rows` [R, W], int32 [R]; appends new rows, for which there must be room."""
         numbers = np.empty(len(rows), np.int32)
         table = (self._keys, self._table, self._hashes, self.rows)
         self.count = _kernels.number_rows(rows, *table, self.count, numbers)
         return torch.from_numpy(numbers)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.count = 0
         self._table.fill(-1)
 
 
 def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The different rows [U, ...] of an integer tensor [R, ...] on the CPU, in order of appearance, and which of them
-    each row is, int32 [R].
+    """Returns the different rows [U, ...] of an integer CPU tensor [R, ...] in order of appearance, and for each row
+    its index among them, int32 [R].
     """
     flat = _flat(rows)
     known = _KnownRows(len(flat), flat)
@@ -56,26 +56,26 @@ def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RowMemo:
-    """Remembers f(row) for integer rows until `forget`. Not for training: what it gives has no gradient."""
+    """Caches f(row) for integer rows until `clear`. Not for training: its results have no gradient."""
 
     def __init__(self, max_bytes: int = MEMO_BYTES) -> None:
         self.max_bytes = max_bytes
         self._known: _KnownRows | None = None
-        self._values: np.ndarray[Any, Any] = np.empty(0)  # not a tensor, which might belong to an inference mode
+        self._values: np.ndarray[Any, Any] = np.empty(0)  # not a tensor, which might be an inference-mode tensor
 
     def __reduce__(self) -> Any:
         """Copies and pickles start empty."""
         return RowMemo, (self.max_bytes,)
 
-    def forget(self) -> None:
-        """Call it when f changes."""
+    def clear(self) -> None:
+        """Empties the cache; call it when f changes."""
         if self._known is not None:
-            self._known.forget()
+            self._known.clear()
 
     def look_up(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
-        """A table [P, D] of f, and the place of each of `rows` [R, ...] in it, int32 [R].
+        """Returns a table [P, D] of values of f, and the index of each of `rows` [R, ...] in it, int32 [R].
 
-        f is asked for the rows not yet known. The table is valid until the next call.
+        Calls f for the rows that are not cached. The table is valid until the next call.
         """
         flat = _flat(rows)
         if self._known is None:
@@ -84,7 +84,7 @@ class RowMemo:
             self._known, self._values = _KnownRows(capacity, flat), np.empty((capacity, sample.shape[1]), np.float32)
         known = self._known
         if known.count + len(flat) > len(known.rows):
-            known.forget()
+            known.clear()
         if len(flat) > len(known.rows):
             different, numbers = unique_rows(rows)
             return function(different), numbers

@@ -155,7 +155,9 @@ def test_an_encoder_of_your_own_can_be_shown_some_keys():
 
 
 def test_only_a_dict_has_keys_to_see():
-    with pytest.raises(ValueError, match="must name one or a list of a Dict observation's entries; this is no Dict"):
+    with pytest.raises(
+        ValueError, match="must be an entry of a Dict observation, or a list of entries; this observation is not a Dict"
+    ):
         make_bonus("e3b", Box(-1, 1, (3,)), ACTIONS, 4, sees="message")
 
 
@@ -182,7 +184,7 @@ def test_rnd_refuses_a_network_that_cannot_be_drawn_again():
         ("e3b", {"bonus_of": "last"}, "bonus_of must be"),
         ("e3b", {"bonus_of": "current", "include_first": True}, "include_first has no effect"),
         ("e3b", {"sees": "colour"}, "its entries are blstats, glyphs, message"),
-        ("e3b", {"sees": []}, "must name one or a list of a Dict observation's entries"),
+        ("e3b", {"sees": []}, "must be an entry of a Dict observation, or a list of entries"),
         ("e3b", {"sees": True}, "sees must be text or a list of text or None; got True"),
         ("e3b", {"sees": [["message"]]}, "sees must be text or a list of text or None"),
         (

@@ -105,11 +105,11 @@ def test_likelihoods_are_those_of_torch_distributions(seed: int) -> None:
 def test_scores_count_what_was_right() -> None:
     code = ActionCode(spaces.MultiDiscrete([2, 3]))
     logits = torch.tensor([[0.0, 1, 0, 0, 1]]).expand(3, -1)
-    assert code.score(logits, torch.tensor([[1, 2], [1, 0], [0, 0]])).tolist() == [1, 0.5, 0]
+    assert code.accuracy(logits, torch.tensor([[1, 2], [1, 0], [0, 0]])).tolist() == [1, 0.5, 0]
     code = ActionCode(spaces.MultiBinary(4))
-    assert code.score(torch.tensor([[1.0, 1, -1, -1]]), torch.tensor([[1, 0, 0, 0]])).tolist() == [0.75]
+    assert code.accuracy(torch.tensor([[1.0, 1, -1, -1]]), torch.tensor([[1, 0, 0, 0]])).tolist() == [0.75]
     code = ActionCode(spaces.Box(-10, 10, (2,)))
-    assert code.score(torch.zeros(1, 2), torch.tensor([[1.9, 2.1]])).tolist() == [0.5]
+    assert code.accuracy(torch.zeros(1, 2), torch.tensor([[1.9, 2.1]])).tolist() == [0.5]
 
 
 @pytest.mark.parametrize(

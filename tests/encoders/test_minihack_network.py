@@ -2,8 +2,6 @@
 
 import copy
 import functools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -235,28 +233,3 @@ def test_a_copy_shares_nothing() -> None:
         copied.crop.block.weight.mul_(2)
         assert torch.equal(network(obs), before)
         torch.testing.assert_close(copied(obs), plain(copied)(obs), rtol=1e-4, atol=1e-5)
-
-
-def test_without_numba_the_plain_modules_take_over(tmp_path: object) -> None:
-    network, obs = make("fast")
-    torch.save({"obs": obs, "weights": network.state_dict(), "phi": network(obs).detach()}, f"{tmp_path}/case.pt")
-    script = f"""
-import sys
-sys.modules["numba"] = None
-import numpy as np, torch
-from gymnasium import spaces
-from e3b_gym.encoders.minihack import CAN_ACCELERATE, minihack_network
-case = torch.load({f"{tmp_path}/case.pt"!r})
-space = spaces.Dict({{
-    "glyphs_crop": spaces.Box(0, {network.glyphs.num_embeddings - 1}, (16, 16), np.int16),
-    "blstats": spaces.Box(-2**31, 2**31, (27,), np.int64),
-    "message": spaces.Box(0, 255, (256,), np.uint8),
-}})
-network = minihack_network(space, "fast", layer_norm=True)
-network.load_state_dict(case["weights"])
-network.memoise = True
-assert not CAN_ACCELERATE
-with torch.no_grad():
-    torch.testing.assert_close(network(case["obs"]), case["phi"], rtol=1e-4, atol=1e-5)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

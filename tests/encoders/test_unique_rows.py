@@ -75,7 +75,7 @@ def test_a_memo_asks_for_every_row_once_until_it_forgets(parts: list[np.ndarray]
     asked = [tuple(row) for row in function.asked[1:]]  # the first is a sample that tells the width
     assert len(asked) == len(set(asked))
     if parts:
-        memo.forget()
+        memo.clear()
         before = len(function.asked)
         look_up(memo, function, torch.from_numpy(parts[0]))
         assert len(function.asked) > before
