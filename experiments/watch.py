@@ -24,7 +24,7 @@ import torch
 
 from e3b_gym.command import answer
 from e3b_gym.envs import make
-from e3b_gym.envs.play import CLEAR, Image, check_film, for_film, half_blocks
+from e3b_gym.envs.play import CLEAR, Image, check_video, for_video, half_blocks
 from e3b_gym.envs.registry import all_tasks
 from e3b_gym.unroll import Tree, tree_map
 from experiments.command import options_and_seed, positive
@@ -74,7 +74,7 @@ def _run(given: list[str]) -> int:
         raise ValueError(f"FPS must be positive and at most {MOST_FPS}; got {fps}")
     film = Path(options["RECORD"]) if "RECORD" in options else None
     if film is not None:
-        check_film(film)
+        check_video(film)
     which, modes = options.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
     try:
         show = Show(RunFolder.existing(options.get("RUN")), which, modes, is_set(options, "GREEDY"), seed)
@@ -206,7 +206,7 @@ def record(scenes: Iterator[Scene], path: Path, fps: float) -> int:
     with imageio.get_writer(path, **settings) as film:
         count = 0
         for scene in scenes:
-            film.append_data(with_strip(for_film(scene.frame), [step.bonus for step in scene.steps]))
+            film.append_data(with_strip(for_video(scene.frame), [step.bonus for step in scene.steps]))
             count += 1
     return count
 

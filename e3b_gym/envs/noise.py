@@ -1,11 +1,10 @@
-"""Noise on demand: a step counter and random bits beside any observation.
+"""Noise: adds a step counter and random bits to any observation.
 
-The paper's argument in one switch: either addition makes every observation unique, so a bonus that counts
-whole observations sees nothing but novelty, while features that predict the agent's action ignore what it
-cannot control.
+Either makes every observation unique. A bonus that counts whole observations then finds every state novel, while
+features that predict the agent's action ignore what the agent cannot control: the argument of the paper.
 
-The result is always a Dict: a Dict observation gets the entries `clock` and `noise`; anything else becomes
-the entry `observation` beside them. Bits are spaces.MultiBinary, least significant first.
+The result is always a Dict: a Dict observation gets the entries `clock` and `noise`; any other observation becomes the
+entry `observation`. Bits are spaces.MultiBinary, least significant first.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from numpy.typing import NDArray
 
 Clock = bool | int | Literal["scalar"]
 DEFAULT_BITS = 10
-# Mixed into the seed, so that the noise is not the stream from which the environment itself draws.
+# Mixed into the seed, so that the noise does not use the random stream of the environment.
 _NOISE_STREAM = 0x6E6F697365
 
 
 class _Extras:
-    """What is added: the spaces, and the values for one environment at one step."""
+    """The added entries: their spaces, and their values for one environment at one step."""
 
     def __init__(self, clock: Clock, noise: int) -> None:
         if isinstance(clock, str) and clock != "scalar":
@@ -53,7 +52,7 @@ class _Extras:
         return spaces.Dict({**parts, **added})
 
     def draw(self, elapsed: int, generator: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """New arrays for the step number `elapsed` of an episode."""
+        """Returns new arrays for step `elapsed` of an episode."""
         added: dict[str, NDArray[Any]] = {}
         if self.scalar:
             added["clock"] = np.array([elapsed], np.float32)
@@ -74,14 +73,12 @@ def _merge(observation: Any, added: dict[str, Any]) -> dict[str, Any]:
 
 
 class NoisyObservation(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """Adds a step counter and random bits to the observation of one environment; `reset(seed=)` seeds the
-    bits too.
+    """Adds a step counter and random bits to the observation of one environment; `reset(seed=)` also seeds the bits.
 
     Args:
-        env: The environment; its observation must not have the entries that are added.
-        clock: True for 10 bits, a number for that many bits (the count wraps around), "scalar" for the count
-            itself.
-        noise: How many fair random bits to draw at every step.
+        env: The environment; its observation must not have the added entries.
+        clock: True for 10 bits, a number for that many bits (the count wraps around), "scalar" for the count.
+        noise: Number of fair random bits, drawn at every step.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], clock: Clock = False, noise: int = 0) -> None:
@@ -109,14 +106,15 @@ class NoisyObservation(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.Re
 
 
 class NoisyVectorObservation(VectorWrapper):
-    """`NoisyObservation` for a batch that resets in the same step: environment i shows what the single one
-    shows."""
+    """`NoisyObservation` for a vector environment with SAME_STEP autoreset; environment i gets the same values as a
+    single environment with its seed."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], clock: Clock = False, noise: int = 0) -> None:
         super().__init__(env)
         if env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
             raise ValueError(
-                "NoisyVectorObservation needs a batch that resets in the same step (AutoresetMode.SAME_STEP)"
+                f"NoisyVectorObservation needs autoreset mode SAME_STEP, got {env.metadata.get('autoreset_mode')}; "
+                "make the vector environment with autoreset_mode=AutoresetMode.SAME_STEP"
             )
         self._extras = _Extras(clock, noise)
         self.single_observation_space = self._extras.space(env.single_observation_space)

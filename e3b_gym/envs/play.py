@@ -1,7 +1,7 @@
-"""Watching an environment in the terminal, played at random or by hand, and recording it as a film.
+"""Shows an environment in the terminal, with a random policy or your keys, and records videos.
 
-Environments that draw text ("ansi": MiniHack, MiniGrid, Rooms) are shown as they draw; the others' pictures are
-shown as half-block characters, two pixels each.
+Environments that render text ("ansi": MiniHack, MiniGrid, Rooms) are shown as text; images of the others are shown as
+half-block characters, two pixels each.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ Policy = Callable[[], Any]
 Image = NDArray[np.uint8]
 
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
-FILM_SIDE = 320
-"""Pictures whose longer side is smaller are enlarged for a film, each pixel to a square."""
+VIDEO_SIDE = 320
+"""Images whose longer side is smaller are enlarged for a video, each pixel to a square."""
 
-# The keys for actions that have a customary one (NetHack's own; arrows where there is a direction), by
-# lower-case name.
+# Keys of actions by lower-case name: NetHack's keys, and w, a, s, d for directions.
 KEYS = {
     "n": "k", "e": "l", "s": "j", "w": "h", "ne": "u", "se": "n", "sw": "b", "nw": "y",
     "far_n": "K", "far_e": "L", "far_s": "J", "far_w": "H", "far_ne": "U", "far_se": "N", "far_sw": "B", "far_nw": "Y",
@@ -41,22 +40,25 @@ KEYS = {
     "move_forward": "w", "turn_left": "a", "turn_right": "d", "move_left": "q", "move_right": "e", "wait": ".",
 }  # fmt: skip
 ARROWS = {"\x1b[A": "kw", "\x1b[B": "js", "\x1b[C": "ld", "\x1b[D": "ha"}
-"""What an arrow key sends -> the keys it stands for, whichever is taken."""
+"""Escape sequence of an arrow key -> keys that it can stand for; the first assigned one is used."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One picture of a run: what to show, and what led to it."""
+    """One rendered step of a run."""
 
     frame: Any
+    """The rendered image or text."""
     caption: str
+    """Episode, step, action and reward."""
     ended: bool = False
+    """Whether the step ended its episode."""
 
 
 def run(
     env: gymnasium.Env[Any, Any], policy: Policy, names: tuple[str, ...], seed: int | None, steps: int
 ) -> Iterator[Moment]:
-    """Plays `steps` steps, over as many episodes as they hold; yields after every reset and step."""
+    """Runs `steps` steps over one or more episodes; yields after every reset and step."""
     env.reset(seed=seed)
     episode, t, total = 1, 0, 0.0
     yield Moment(env.render(), f"episode 1 starts{'' if seed is None else f', seed {seed}'}")
@@ -82,7 +84,7 @@ def _ending(truncated: bool, success: bool | None) -> str:
 
 
 def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps: float, by_hand: bool = False) -> None:
-    """Shows a run in the terminal; on anything but a terminal the pictures follow each other."""
+    """Shows a run in the terminal; if the output is not a terminal, prints all frames."""
     env, names = _make_rendered(id, names, ("ansi", "rgb_array"), may_stop=by_hand)
     env.action_space.seed(seed)
     names = names or tuple(map(str, range(getattr(env.action_space, "n", 0))))
@@ -93,7 +95,7 @@ def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps:
             for moment in run(env, policy, names, seed, steps):
                 text = moment.frame if isinstance(moment.frame, str) else half_blocks(moment.frame)
                 print(f"{CLEAR if screen else ''}{text}\n{moment.caption}\n{hint}", end="", flush=True)
-                if screen:  # by hand the keys set the pace, but an ending stays long enough to be read
+                if screen:  # by hand the keys set the pace, but the end of an episode is shown for a moment
                     time.sleep(1.5 * moment.ended if by_hand else 1 / fps)
     except KeyboardInterrupt:
         print()
@@ -102,34 +104,33 @@ def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps:
 
 
 def record(id: str, names: tuple[str, ...], path: Path, *, seed: int | None, steps: int, fps: float) -> int:
-    """Films random play; returns the number of pictures. The file's ending chooses the format: .gif or
-    .mp4."""
-    check_film(path)
+    """Records a random policy; returns the number of frames. The suffix of `path`, .gif or .mp4, sets the format."""
+    check_video(path)
     try:
         import imageio.v2 as imageio
     except ImportError as error:
-        raise ImportError("films need imageio; run: pip install 'e3b-gym[report]'") from error
+        raise ImportError("recording videos needs imageio; run: pip install 'e3b-gym[report]'") from error
     env, names = _make_rendered(id, names, ("rgb_array",), may_stop=False)
     env.action_space.seed(seed)
     settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
     try:
-        film: Any
-        with imageio.get_writer(path, **settings) as film:
+        video: Any
+        with imageio.get_writer(path, **settings) as video:
             count = 0
             for moment in run(env, env.action_space.sample, names, seed, steps):
-                film.append_data(for_film(moment.frame))
+                video.append_data(for_video(moment.frame))
                 count += 1
     finally:
         env.close()
     return count
 
 
-def check_film(path: Path) -> None:
-    """Refuses a film that cannot be written, before anything is played."""
+def check_video(path: Path) -> None:
+    """Raises an error if the video cannot be written, before the environment is made."""
     if path.suffix not in (".gif", ".mp4"):
-        raise ValueError(f"a film ends in .gif or .mp4; got {path.name!r}")
+        raise ValueError(f"a video file must end in .gif or .mp4; got {path.name!r}")
     if path.is_dir():
-        raise ValueError(f"a film is a file; {path} is a folder")
+        raise ValueError(f"{path} is a folder; choose a file for the video")
     path.parent.mkdir(parents=True, exist_ok=True)
     existed = path.exists()
     path.open("ab").close()  # raises OSError
@@ -140,9 +141,9 @@ def check_film(path: Path) -> None:
 def _make_rendered(
     id: str, names: tuple[str, ...], modes: tuple[str, ...], *, may_stop: bool
 ) -> tuple[Any, tuple[str, ...]]:
-    """The environment in the first of `modes` that it knows, and the names of its actions.
+    """Returns the environment in the first of `modes` that it supports, and the names of its actions.
 
-    Without `may_stop` there is no action that ends an episode (Habitat's): random play would take it every few steps.
+    Without `may_stop`, Habitat's action stop is left out: a random policy would end the episode every few steps.
     """
     options: dict[str, Any] = {}
     if not may_stop and "stop" in names:
@@ -156,18 +157,16 @@ def _make_rendered(
     raise ValueError(f"{id} renders {', '.join(known) or 'nothing'}; this needs {' or '.join(modes)}")
 
 
-def for_film(image: Image) -> Image:
-    """Small pictures enlarged, and sides padded with black to multiples of 16, as video encoders want
-    them."""
-    scale = max(1, FILM_SIDE // max(image.shape[:2]))
+def for_video(image: Image) -> Image:
+    """Enlarges small images and pads sides with black to multiples of 16, as video encoders require."""
+    scale = max(1, VIDEO_SIDE // max(image.shape[:2]))
     image = image.repeat(scale, axis=0).repeat(scale, axis=1)
     height, width = (-side % 16 for side in image.shape[:2])
     return np.pad(image, ((0, height), (0, width), (0, 0)))
 
 
 def half_blocks(image: Image, columns: int | None = None, lines: int | None = None) -> str:
-    """An RGB picture as text that fits the terminal: a character shows the pixel above and the pixel
-    below."""
+    """Returns an RGB image as text that fits the terminal; each character shows two pixels, one above the other."""
     terminal = shutil.get_terminal_size()
     columns, lines = columns or terminal.columns, lines or terminal.lines - 3
     height, width = image.shape[:2]
@@ -184,8 +183,8 @@ def half_blocks(image: Image, columns: int | None = None, lines: int | None = No
 
 
 def assign_keys(names: tuple[str, ...]) -> dict[str, int]:
-    """key -> action. An action gets its customary key, else a letter of its name, else any key that is
-    left; more than 70 actions leave some without."""
+    """Returns key -> action. An action gets its key from KEYS, otherwise a letter of its name, otherwise any free key;
+    with more than 70 actions some get none."""
     keys: dict[str, int] = {}
     for number, name in enumerate(names):
         keys.setdefault(KEYS.get(name.lower(), ""), number)
@@ -202,13 +201,13 @@ def assign_keys(names: tuple[str, ...]) -> dict[str, int]:
 
 
 def describe_keys(names: tuple[str, ...]) -> str:
-    """One line: which key is which action."""
+    """Returns one line with the key of each action."""
     return "  ".join(f"{'space' if key == ' ' else key}:{names[i]}" for key, i in assign_keys(names).items())
 
 
 @contextmanager
 def _keyboard(names: tuple[str, ...]) -> Iterator[Policy]:
-    """Actions from single key presses; keys without a meaning are ignored."""
+    """Yields a policy that reads actions from single key presses and ignores unassigned keys."""
     if not (sys.stdin.isatty() and names):
         raise ValueError("playing by hand needs a terminal and discrete actions; leave out --keys")
     import termios
@@ -223,7 +222,9 @@ def _keyboard(names: tuple[str, ...]) -> Iterator[Policy]:
         nonlocal typed
         while True:
             typed = typed or os.read(sys.stdin.fileno(), 64).decode(errors="ignore")
-            length = 3 if typed.startswith("\x1b[") else 1  # an arrow is three characters, and keys may be typed ahead
+            length = (
+                3 if typed.startswith("\x1b[") else 1
+            )  # an arrow sends three characters, and keys may be typed ahead
             pressed, typed = typed[:length], typed[length:]
             for key in ARROWS.get(pressed, pressed):
                 if key in keys:

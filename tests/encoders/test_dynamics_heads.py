@@ -16,11 +16,11 @@ from e3b_gym.encoders import (
     Encoder,
     ForwardHead,
     InverseHead,
-    UnsupportedSpaceError,
     make_encoder,
     sample_rows,
     seeded_init,
 )
+from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.unroll import tree_map
 
 ACTIONS = {

@@ -75,7 +75,7 @@ def test_pictures_become_half_blocks(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_film_holds_what_was_played(tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / f"film{ending}"
     assert main(["MiniGrid-DoorKey-5x5-v0", "--record", str(path), "--steps", "30", "--seed", "0", "--fps", "20"]) == 0
-    assert "31 pictures" in capsys.readouterr().out
+    assert "31 frames" in capsys.readouterr().out
     if ending == ".gif":
         film = imageio.imread(path)
         assert 3 < len(film) <= 31, "a GIF joins equal pictures"
@@ -90,7 +90,7 @@ def test_a_film_holds_what_was_played(tmp_path: Path, ending: str, capsys: pytes
 
 def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
     image = np.full((20, 30, 3), 9, np.uint8)
-    framed = play.for_film(image)
+    framed = play.for_video(image)
     assert framed.shape == (208, 304, 3)
     assert (framed[:200, :300] == 9).all()
     assert (framed[200:] == 0).all()
@@ -99,9 +99,9 @@ def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--watch"], "which environment"),
+        (["--watch"], "no environment id"),
         (["MiniGrid-DoorKey-5x5-v1000"], "did you mean"),
-        (["CartPole-v1", "--record", "film.avi"], "ends in .gif or .mp4"),
+        (["CartPole-v1", "--record", "film.avi"], "must end in .gif or .mp4"),
         (["CartPole-v1", "--keys"], "needs a terminal"),
         (["Rooms-K3-v0", "--watch", "--seed", "-1"], "--seed: must be at least 0; got -1"),
         (["Rooms-K3-v0", "--watch", "--steps", "-5"], "--steps: must be at least 1; got -5"),

@@ -1,10 +1,10 @@
-"""Habitat: reward-free exploration of homes, on generated homes out of the box, on scanned ones where they are.
+"""Habitat: reward-free exploration of homes, in generated homes out of the box, in scanned homes if installed.
 
-    Habitat-FloorPlan-v0    1000 homes from seeds, drawn by the simulator in this package; needs habitat-lab only
-    Habitat-HM3D-v0         the paper's homes; needs habitat-sim and HM3D, which come from elsewhere (docs/habitat.md)
+    Habitat-FloorPlan-v0    1000 homes generated from seeds, rendered by this package; needs habitat-lab only
+    Habitat-HM3D-v0         the paper's homes; needs habitat-sim and HM3D, installed separately (docs/habitat.md)
 
-Both are `environment.HabitatExploration` with one configuration, driven by the real `habitat.Env`; the options are
-the same. Nothing of habitat-lab is imported before `make`.
+Both are `environment.HabitatExploration` on the real `habitat.Env`, with the same configuration and options. `make`
+imports habitat-lab, nothing else does.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ TASKS = {
 
 
 def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
-    """One of the two.
+    """Makes one Habitat environment.
 
     Args:
-        id: Which homes.
-        split: train, val or test; of HM3D, any whose file is there.
-        **options: Those of `HabitatExploration`, and `data_path` and `scenes_dir`: where the episodes (a file of
-            habitat-lab's PointNav format, {split} standing for the split) and the scenes are, for HM3D or for your
+        id: `Habitat-FloorPlan-v0` or `Habitat-HM3D-v0`.
+        split: train, val or test; for HM3D any split whose file exists.
+        **options: Options of `HabitatExploration`, and `data_path` and `scenes_dir`: paths of the episodes (a file in
+            habitat-lab's PointNav format, with {split} in place of the split) and of the scenes, for HM3D or for your
             own episodes in the generated homes.
 
     Raises:
-        SuiteNotInstalledError: HM3D without habitat-sim; the message says what to install and where the data goes.
+        SuiteNotInstalledError: HM3D without habitat-sim; the message says what to install and where to put the data.
     """
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
@@ -68,14 +68,14 @@ def _hm3d(split: str, data_path: str | None, scenes_dir: str | None) -> Any:
     data_path, scenes_dir = str(data_path or HM3D_EPISODES), str(scenes_dir or HM3D_SCENES)
     if not has_habitat_sim():
         raise SuiteNotInstalledError(
-            f"{HM3D} needs habitat-sim, which is on no package index of pip, and data. "
+            f"{HM3D} needs habitat-sim, which cannot be installed with pip, and data. "
             "1. In a conda environment with Python 3.11 (the stable channel, aihabitat, has builds for 3.9 only): "
             "conda install habitat-sim withbullet headless -c conda-forge -c aihabitat-nightly. "
-            f"2. The scenes, into {scenes_dir}/hm3d: ask for access at https://aihabitat.org/datasets/hm3d, then "
+            f"2. The scenes, into {scenes_dir}/hm3d: request access at https://aihabitat.org/datasets/hm3d, then run "
             "python -m habitat_sim.utils.datasets_download --username ID --password SECRET --uids hm3d_train_v0.2 "
             "hm3d_val_v0.2 --data-path data. "
             "3. The episodes: https://dl.fbaipublicfiles.com/habitat/data/datasets/pointnav/hm3d/v1/"
-            f"pointnav_hm3d_v1.zip, unpacked so that {data_path.format(split=split)} is there. "
+            f"pointnav_hm3d_v1.zip, unpacked so that {data_path.format(split=split)} exists. "
             f"{FLOOR_PLAN} needs none of this."
         )
     return Source("Sim-v0", data_path, scenes_dir)

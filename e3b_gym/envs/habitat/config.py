@@ -1,8 +1,8 @@
-"""habitat-lab's configuration for reward-free exploration, the same for generated and for scanned homes.
+"""The configuration of habitat-lab for reward-free exploration, the same for generated and scanned homes.
 
-It starts from habitat-lab's own PointNav benchmark on HM3D (RGB and depth at 90 degrees from 1.25 m, depth from 0 to
-10 m, steps of 0.25 m, turns of 10 degrees, as in the paper) and replaces the goal and its measures by GPS and
-compass. Only `simulator.type`, `dataset.data_path` and `dataset.scenes_dir` differ between the two.
+It is habitat-lab's PointNav benchmark on HM3D (RGB and depth with a field of view of 90 degrees at a height of 1.25 m,
+depth from 0 to 10 m, steps of 0.25 m, turns of 10 degrees, as in the paper), with GPS and compass in place of the goal
+and its measures. Only `simulator.type`, `dataset.data_path` and `dataset.scenes_dir` differ between the two.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ BENCHMARK = "benchmark/nav/pointnav/pointnav_hm3d.yaml"
 
 @dataclass(frozen=True)
 class Source:
-    """Where scenes and episodes come from."""
+    """Simulator, episodes and scenes."""
 
     simulator: str
+    """Name of the simulator in habitat-lab's registry."""
     data_path: str
-    """With {split} in place of the split's name."""
+    """Path of the episodes, with {split} in place of the split."""
     scenes_dir: str
+    """Folder of the scenes."""
 
 
 @lru_cache(maxsize=1)
 def _benchmark() -> Any:
-    """Composed once: it takes a third of a second."""
+    """Returns habitat-lab's configuration; cached, because composing it takes a third of a second."""
     lab_sensors = "+habitat/task/lab_sensors@habitat.task.lab_sensors"
     return habitat.get_config(
         BENCHMARK,
@@ -41,14 +43,14 @@ def _benchmark() -> Any:
 
 
 def make_config(source: Source, split: str, size: int, max_steps: int, coverage: str | None) -> Any:
-    """The configuration of one environment, to be given to `habitat.Env`.
+    """Returns the configuration of one environment for `habitat.Env`.
 
     Args:
-        source: Where scenes and episodes come from.
-        split: Of the dataset.
-        size: Pixels a side of both pictures.
-        max_steps: Until habitat ends the episode.
-        coverage: Which ratio `ExplorationCoverage` measures; None leaves it out.
+        source: Simulator, episodes and scenes.
+        split: Split of the dataset.
+        size: Height and width of both images in pixels.
+        max_steps: Steps until habitat ends the episode.
+        coverage: Ratio that `ExplorationCoverage` measures; None: no coverage.
     """
     config = _benchmark().copy()
     with read_write(config):
@@ -58,8 +60,8 @@ def make_config(source: Source, split: str, size: int, max_steps: int, coverage:
         lab.dataset.scenes_dir = source.scenes_dir
         lab.dataset.split = split
         lab.environment.max_episode_steps = max_steps
-        # The environment chooses episodes. habitat-lab's iterator would shuffle those that environments share, and
-        # would seed and use the global generators of Python and NumPy, unless told otherwise (0 is no seed to it).
+        # The environment chooses the episodes. Without these options habitat-lab's iterator shuffles the list that
+        # environments share, and seeds and uses the global generators of Python and NumPy (0 means no seed).
         lab.seed = 0
         lab.environment.iterator_options.shuffle = False
         lab.environment.iterator_options.max_scene_repeat_steps = -1

@@ -1,16 +1,16 @@
-"""`ExplorationCoverage`: how much of a home the agent's line of sight has revealed (the paper's Section 4.3).
+"""`ExplorationCoverage`: share of a home that the agent has seen in an episode (Section 4.3 of the paper).
 
     coverage = revealed navigable area / navigable area
 
-on a map of 5 cm a pixel, revealed by habitat-lab's own fog-of-war function: 90 degrees wide and 5 m far, which are
-habitat-lab's defaults and the paper's camera. It is a measure in habitat-lab's registry and works with any simulator
-that has a path finder.
+on a map with 5 cm per pixel, revealed by habitat-lab's fog-of-war function with a field of view of 90 degrees and a
+range of 5 m (habitat-lab's defaults, and the paper's camera). It is a measure in habitat-lab's registry and works with
+any simulator that has a path finder.
 
 `ratio="authors"` is what the authors' evaluation computes: all revealed pixels / pixels that still have the value of
-free floor on habitat-lab's `TopDownMap` when the episode ends. Onto that map habitat-lab has drawn the border of the
-free area, the start, the goal, the shortest path and the agent's own path. All of that is missing from the
-denominator while it counts in the numerator, and where a line is drawn over the edge of a wall, sight passes. So it
-is larger (twice as large for a short walk), grows with the length of the path, and may exceed 1.
+free floor on habitat-lab's `TopDownMap` when the episode ends. On that map habitat-lab has drawn the border of the free
+area, the start, the goal, the shortest path and the agent's path. These pixels are missing from the denominator but
+count in the numerator, and a line drawn over the edge of a wall lets the agent see through it. So this ratio is larger
+(twice as large for a short walk), grows with the length of the path, and may exceed 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNSEEN, SEEN, BLOCKED, PATH, START, END = (
 
 @dataclass
 class ExplorationCoverageConfig(MeasurementConfig):  # type: ignore[misc]  # habitat-lab is untyped here
-    """The entry under `habitat.task.measurements`."""
+    """The entry of the measure in `habitat.task.measurements`."""
 
     type: str = "ExplorationCoverage"
     ratio: str = "navigable"
@@ -57,7 +57,7 @@ class ExplorationCoverage(Measure):  # type: ignore[misc]
         self._ratio = ratio
         self._drawn = _AuthorsMap(sim) if ratio == "authors" else None
         self.path: list[tuple[int, int]] = []
-        """Where the agent was at each step: row (z) and column (x) on the map."""
+        """Position of the agent at each step: row (z) and column (x) on the map."""
         super().__init__()
 
     def _get_uuid(self, *_: Any, **__: Any) -> str:
@@ -87,7 +87,7 @@ class ExplorationCoverage(Measure):  # type: ignore[misc]
         self.path.append((row, column))
         angle = TopDownMap.get_polar_angle(state)
         pose = (row, column, float(angle))
-        if pose not in self._poses:  # a second look from the same place reveals nothing
+        if pose not in self._poses:  # a second observation from the same pose reveals nothing
             self._poses.add(pose)
             reach = VISIBILITY / METRES_PER_PIXEL
             self._fog = reveal(self._map, self._fog, np.array([row, column]), angle, FIELD_OF_VIEW, reach)
@@ -98,16 +98,16 @@ class ExplorationCoverage(Measure):  # type: ignore[misc]
 
     @property
     def navigable(self) -> NDArray[np.bool_]:
-        """[Z, X] where an agent can stand."""
+        """[Z, X] bool: an agent can stand there."""
         return np.asarray(self._map != maps.MAP_INVALID_POINT)
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """[Z, X] what has been revealed of it."""
+        """[Z, X] bool: the agent has seen it."""
         return np.asarray(self._fog == 1)
 
     def map_image(self, scale: int = 2) -> NDArray[np.uint8]:
-        """The map from above, [scale * Z, scale * X, 3]: revealed floor, unseen floor, the path from green to red."""
+        """Returns the map [scale * Z, scale * X, 3] with seen floor, unseen floor, and the path from green to red."""
         if scale < 1:
             raise ValueError(f"scale must be at least 1, got {scale}")
         picture = np.where(self.seen[..., None], SEEN, np.where(self.navigable[..., None], UNSEEN, BLOCKED))
@@ -122,7 +122,7 @@ class ExplorationCoverage(Measure):  # type: ignore[misc]
 
 
 class _AuthorsMap(TopDownMap):  # type: ignore[misc]
-    """habitat-lab's map with all that it draws, at 5 cm a pixel (its own default is 1024 pixels: 10 steps a second)."""
+    """habitat-lab's map and drawings at 5 cm per pixel (its default of 1024 pixels runs at 10 steps per second)."""
 
     def __init__(self, sim: Any) -> None:
         super().__init__(sim, OmegaConf.structured(TopDownMapConfig()))

@@ -1,10 +1,10 @@
-"""Episodes in the generated homes, as files of habitat-lab's PointNav format.
+"""Episodes in the generated homes, as files in habitat-lab's PointNav format.
 
-habitat-lab's own dataset class (`PointNav-v1`) reads them. They are written on first use, from seeds, to the user's
-cache directory (E3B_CACHE, else XDG_CACHE_HOME, else ~/.cache; a temporary directory if that cannot be written):
-a few seconds for the 800 homes of train, less than one for the others. Episode n of a split takes place in its home
-n modulo the number of homes, so that the first 100 of val are in 100 different homes. The goals are not used here; the
-format asks for them.
+habitat-lab's dataset class (`PointNav-v1`) reads them. They are generated from seeds on first use and written to the
+user's cache directory (E3B_CACHE, otherwise XDG_CACHE_HOME, otherwise ~/.cache; a temporary directory if that is not
+writable): a few seconds for the 800 homes of train, less than one for the others. Episode n of a split is in its home
+n modulo the number of homes, so the first 100 episodes of val are in 100 different homes. The format requires goals;
+they are not used here.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from e3b_gym.envs.habitat.homes import SEED, SPLITS
 
 EPISODES_PER_HOME = 5
 AGENT_HEIGHT = 1.5
-"""Of habitat-lab's navigation agent, in metres."""
+"""Height of habitat-lab's navigation agent, in metres."""
 START_CLEARANCE = 0.25
-"""Metres from anything, so that no episode begins in a gap behind furniture; the agent's radius is 0.1."""
+"""Distance of a start from all obstacles in metres, so that no episode starts behind furniture; the agent's radius is
+0.1."""
 SCENES_DIR = "floorplan"
 
 
 def data_path() -> str:
-    """Where the files are, with {split} in place of the split's name; the argument `data_path` of habitat-lab."""
+    """Returns the path of the files with {split} in place of the split, habitat-lab's option `data_path`."""
     return str(_directory() / "{split}" / "{split}.json.gz")
 
 
 def write_split(split: str) -> Path:
-    """Writes the file of a split, unless it is there already; safe in several processes at once."""
+    """Writes the file of a split unless it exists; safe in several processes at once."""
     path = Path(data_path().format(split=split))
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ def write_split(split: str) -> Path:
 
 @lru_cache
 def _directory() -> Path:
-    """A directory that changes its name with the code that generates homes, so that no file in it is ever stale."""
+    """Returns a directory whose name depends on the code that generates homes, so that its files are never stale."""
     version = 0
     for module in (dice, plan, furniture, materials, homes, navigation):
         version = zlib.crc32(Path(str(module.__file__)).read_bytes(), version)
@@ -62,7 +63,7 @@ def _directory() -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
             return directory
-    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
         pass
     return Path(tempfile.mkdtemp(prefix="e3b-floorplan-"))
 
@@ -76,8 +77,8 @@ def _episodes(split: str) -> list[dict[str, Any]]:
 
 def _episodes_in(number: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng([SEED, number, 1])
-    of = homes.home.__wrapped__(number)  # all homes once: the cache would forget the ones in use
-    finder = navigation.FloorPlanPathFinder(navigation.walkable_squares(of, START_CLEARANCE, AGENT_HEIGHT))
+    home = homes.home.__wrapped__(number)  # not cached: this would evict the homes in use
+    finder = navigation.FloorPlanPathFinder(navigation.walkable_squares(home, START_CLEARANCE, AGENT_HEIGHT))
     episodes = []
     for _ in range(EPISODES_PER_HOME):
         start, goal = (finder.get_random_navigable_point(rng) for _ in range(2))

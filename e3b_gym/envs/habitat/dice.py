@@ -1,4 +1,4 @@
-"""A random generator for many small decisions: NumPy's stream, drawn in blocks (20 times as fast as one by one)."""
+"""A random generator for many small decisions: NumPy's generator, drawn in blocks (20 times faster than one by one)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Decisions that the seeds fix."""
+    """Random decisions that depend on the seeds only."""
 
     def __init__(self, *seeds: int) -> None:
         self._draws = self._stream(np.random.default_rng(seeds))
@@ -22,11 +22,11 @@ class Dice:
             yield from rng.random(1024).tolist()
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
-        """In [low, high)."""
+        """Returns a float in [low, high)."""
         return low + (high - low) * next(self._draws)
 
     def integer(self, low: int, high: int) -> int:
-        """From low to high - 1."""
+        """Returns an integer from low to high - 1."""
         return low + int((high - low) * next(self._draws))
 
     def choice(self, options: Sequence[T]) -> T:

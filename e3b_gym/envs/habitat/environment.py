@@ -1,16 +1,16 @@
-"""Reward-free exploration of homes, through the real `habitat.Env` (the paper's Section 4.3).
+"""Reward-free exploration of homes with the real `habitat.Env` (Section 4.3 of the paper).
 
-The agent moves 0.25 m forward or turns by 10 degrees for 500 steps; nothing pays. Stop ends the episode
+The agent moves 0.25 m forward or turns by 10 degrees for 500 steps; the reward is always 0. Stop ends the episode
 (`terminated`), the time limit truncates it.
 
 Observation (Dict):
     rgb     uint8 [size, size, 3]
-    depth   float32 [size, size, 1], 0 to 10 m along the camera's axis as 0 to 1
-    gps     float32 [2], metres ahead and to the right of where the episode began
-    compass float32 [1], radians turned since then, to the left
+    depth   float32 [size, size, 1], 0 to 10 m along the camera's axis, scaled to 0 to 1
+    gps     float32 [2], metres ahead and to the right of the start
+    compass float32 [1], radians turned to the left since the start
 
-Differs from habitat-lab's own gym environment: Gymnasium's API; episodes are chosen by this environment's generator
-(habitat-lab's iterator takes seed 0 for no seed); endings are told apart; no log lines.
+Differs from habitat-lab's gym environment: Gymnasium's API; this environment's generator chooses the episodes
+(habitat-lab's iterator treats seed 0 as no seed); `terminated` and `truncated` are distinguished; no log lines.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ Observation = dict[str, NDArray[Any]]
 
 
 class HabitatExploration(gymnasium.Env[Observation, np.int64]):
-    """One agent in one home after another.
+    """An agent that explores a different home in each episode.
 
     Args:
-        source: Where scenes and episodes come from.
-        size: Pixels a side of both pictures; the paper has 256.
-        split: Of the dataset.
-        allow_stop: Whether the agent may end the episode. Without it there are three actions.
+        source: Simulator, episodes and scenes.
+        size: Height and width of both images in pixels; the paper has 256.
+        split: Split of the dataset.
+        allow_stop: Include the action stop, which ends the episode; False: three actions.
         max_steps: Steps until truncation.
-        coverage: Whether `info["coverage"]` tells, after every step, how much of the home has been seen. Costs time;
-            meant for evaluation.
+        coverage: Add `info["coverage"]`, the share of the home seen so far, to every step. Slow; for evaluation.
         coverage_ratio: "navigable", or "authors" for the ratio of the authors' code (`coverage.py`).
-        render_mode: "rgb_array" for what the camera sees, with the map beside it if `coverage` is on.
+        render_mode: "rgb_array" for the camera image, with the map next to it if `coverage` is on.
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # noqa: RUF012  # Gymnasium's name and type
@@ -86,10 +85,10 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         self.max_steps, self._split = max_steps, split
         self.render_mode = render_mode
         self.config = make_config(source, split, size, max_steps, coverage_ratio if coverage else None)
-        """habitat-lab's."""
+        """The configuration of habitat-lab."""
         self._dataset = load_dataset(source, split)
         self.habitat = habitat.Env(self.config, self._dataset)
-        """The `habitat.Env` that does the work."""
+        """The wrapped `habitat.Env`."""
         measures = self.habitat.task.measurements.measures
         self._coverage: ExplorationCoverage | None = measures.get(ExplorationCoverage.cls_uuid)
         self._running = False
@@ -97,7 +96,7 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
 
     @property
     def num_episodes(self) -> int:
-        """Of the split."""
+        """Number of episodes of the split."""
         return len(self._dataset.episodes)
 
     @property
@@ -107,7 +106,7 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
 
     @property
     def exploration(self) -> ExplorationCoverage:
-        """What has been seen in this episode: the map, the revealed part, the path, and a picture of them."""
+        """Coverage of the current episode: the map, the seen part, the path, and an image of them."""
         if self._coverage is None:
             raise ValueError("coverage is off; make the environment with coverage=True")
         if self._last is None:
@@ -115,16 +114,16 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
         return self._coverage
 
     def map_image(self, scale: int = 2) -> NDArray[np.uint8]:
-        """The home from above, with what has been seen and the agent's path; needs `coverage=True`."""
+        """Returns the map of the home with the seen part and the agent's path; needs `coverage=True`."""
         return self.exploration.map_image(scale)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Starts an episode: a random one of the split, or `options={"episode": n}`.
+        """Starts a random episode of the split, or episode n with `options={"episode": n}`.
 
         Raises:
-            ValueError: There is no episode n, or no home for it, or the agent cannot stand where it should start.
+            ValueError: There is no episode n, or no home for it, or the agent cannot stand at its start.
         """
         super().reset(seed=seed)
         index = int(self.np_random.integers(self.num_episodes))
@@ -132,12 +131,12 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
             index = options["episode"]
             if not isinstance(index, int | np.integer) or not 0 <= index < self.num_episodes:
                 raise ValueError(f"there is no episode {index!r}; the split has {self.num_episodes}, counted from 0")
-        self._running, self._last = False, None  # the simulator may refuse the episode, and is half-way into it then
+        self._running, self._last = False, None  # the simulator may reject the episode in the middle of its reset
         self.habitat.current_episode = self._dataset.episodes[index]
         try:
-            self._last = self._own(self.habitat.reset())
+            self._last = self._contiguous(self.habitat.reset())
         except ValueError as error:
-            raise ValueError(f"episode {index} of {self._split!r} cannot begin: {error}") from error
+            raise ValueError(f"episode {index} of {self._split!r} cannot start: {error}") from error
         self._running = True
         return self._last, self._info()
 
@@ -149,15 +148,15 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
                 f"actions are 0 to {len(self.action_names) - 1} ({', '.join(self.action_names)}), got {action!r}"
             )
         name = self.action_names[action]
-        self._last = self._own(self.habitat.step(name))
+        self._last = self._contiguous(self.habitat.step(name))
         terminated = name == "stop"
         truncated = bool(self.habitat.episode_over) and not terminated
         self._running = not (terminated or truncated)
         return self._last, 0.0, terminated, truncated, self._info()
 
     @staticmethod
-    def _own(observations: Any) -> Observation:
-        """habitat-sim's pictures are cut out of larger ones."""
+    def _contiguous(observations: Any) -> Observation:
+        """Copies the observations where needed: images of habitat-sim are slices of larger arrays."""
         return {key: np.ascontiguousarray(observations[key]) for key in KEYS}
 
     def _info(self) -> dict[str, Any]:
@@ -180,28 +179,28 @@ class HabitatExploration(gymnasium.Env[Observation, np.int64]):
 
 
 def load_dataset(source: Source, split: str) -> Any:
-    """The episodes of a split, read by habitat-lab's PointNav dataset; environments in a process share them.
+    """Returns the episodes of a split as habitat-lab's PointNav dataset, shared by all environments of a process.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It cannot be read, or there is no episode in it.
+        FileNotFoundError: The file does not exist.
+        ValueError: The file cannot be read, or has no episodes.
     """
     path = Path(source.data_path.format(split=split))
     if not path.is_file():
-        raise FileNotFoundError(f"no episodes at {path}; docs/habitat.md says where they come from")
+        raise FileNotFoundError(f"no episodes at {path}; docs/habitat.md explains where to get them")
     try:
         dataset = _read(source, split, path.stat().st_mtime_ns)
     except (gzip.BadGzipFile, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} is no file of habitat-lab's PointNav episodes (gzipped JSON): {type(error).__name__}: {error}"
+            f"{path} is not a file of habitat-lab's PointNav episodes (gzipped JSON): {type(error).__name__}: {error}"
         ) from error
     if not dataset.episodes:
-        raise ValueError(f"the split {split!r} has no episodes: {path} lists none")
+        raise ValueError(f"the split {split!r} has no episodes: the list in {path} is empty")
     return dataset
 
 
 @lru_cache(maxsize=4)
 def _read(source: Source, split: str, modified: int) -> Any:
-    """`modified` makes a file that was written anew be read anew."""
+    """Reads the dataset; `modified` is part of the cache key, so that a changed file is read again."""
     config = make_config(source, split, 1, 1, None)
     return PointNavDataset(config.habitat.dataset)

@@ -1,7 +1,7 @@
-"""Furniture: boxes against walls or in the open, which never block a door or cut a room in two.
+"""Furniture: boxes at walls or in the middle of a room, which never block a door or divide a room.
 
-Each kind of room has its own pieces. A piece stands on the floor, may have a higher part along the wall (the back
-of a sofa, the head of a bed), and is placed only where what remains of the room stays in one part for an agent.
+Each kind of room has its own pieces. A piece stands on the floor and may have a higher part along the wall (the back of
+a sofa, the head of a bed). It is placed only where the rest of the room stays connected for an agent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from e3b_gym.envs.habitat.dice import Dice
 from e3b_gym.envs.habitat.plan import Doorway, Room
 
 CLEARANCE = 8
-"""Cells before a door that stay empty."""
+"""Cells around a door that stay empty."""
 TRIES = 6
 
 Rectangle = tuple[int, int, int, int]
@@ -30,11 +30,11 @@ class Piece:
 
     name: str
     length: int
-    """Along the wall."""
+    """Size along the wall."""
     depth: int
     height: float
     back: float = 0.0
-    """Height of the two cells next to the wall, where it is higher there."""
+    """Height of the two cells next to the wall; 0: as the rest."""
     by_wall: bool = True
 
 
@@ -67,7 +67,7 @@ CORRIDOR_SET = (SIDEBOARD, PLANT)
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a piece stands: its box and, if it has one, the box of its back."""
+    """A piece at its position: its box, and the box of its back if it has one."""
 
     piece: Piece
     box: Rectangle
@@ -78,9 +78,9 @@ def furnish(room: Room, doorways: Sequence[Doorway], dice: Dice) -> Iterator[Pla
     """Places a random set of pieces.
 
     Args:
-        room: Where.
-        doorways: Those that lead into the room.
-        dice: Decides which pieces, and where.
+        room: The room.
+        doorways: Doors of the room.
+        dice: Random generator.
     """
     pieces = CORRIDOR_SET if room.is_corridor else dice.choice(SETS)
     taken = np.zeros((room.z1 - room.z0, room.x1 - room.x0), bool)  # [z, x] from the room's corner
@@ -91,7 +91,7 @@ def furnish(room: Room, doorways: Sequence[Doorway], dice: Dice) -> Iterator[Pla
         if dice.uniform() < 0.2:
             continue
         for _ in range(TRIES):
-            placed = _somewhere(piece, room, dice)
+            placed = _random_position(piece, room, dice)
             if placed is None:
                 continue
             spot = _window(taken, room, placed.box)
@@ -105,16 +105,16 @@ def furnish(room: Room, doorways: Sequence[Doorway], dice: Dice) -> Iterator[Pla
 
 
 def _window(grid: NDArray[np.bool_], room: Room, of: Rectangle | Doorway, margin: int = 0) -> NDArray[np.bool_]:
-    """The part of a room's grid within `margin` cells of a rectangle."""
+    """Returns the part of a room's grid within `margin` cells of a rectangle."""
     x0, z0, x1, z1 = of if isinstance(of, tuple) else (of.x0, of.z0, of.x1, of.z1)
     rows = slice(max(z0 - margin - room.z0, 0), max(z1 + margin - room.z0, 0))
     columns = slice(max(x0 - margin - room.x0, 0), max(x1 + margin - room.x0, 0))
     return grid[rows, columns]
 
 
-def _somewhere(piece: Piece, room: Room, dice: Dice) -> Placed | None:
-    """Against a random wall, or turned at random in the open; None if the room is too small."""
-    side = dice.integer(0, 4)  # whose wall: -x, +x, -z, +z
+def _random_position(piece: Piece, room: Room, dice: Dice) -> Placed | None:
+    """Returns the piece at a random wall, or anywhere with a random rotation; None if the room is too small."""
+    side = dice.integer(0, 4)  # of the wall: -x, +x, -z, +z
     along_z = side < 2
     size_x, size_z = (piece.depth, piece.length) if along_z else (piece.length, piece.depth)
     free_x, free_z = room.sides[0] - size_x, room.sides[1] - size_z
@@ -131,7 +131,7 @@ def _somewhere(piece: Piece, room: Room, dice: Dice) -> Placed | None:
 
 
 def _is_one_part(taken: NDArray[np.bool_], room: Room, doorways: Sequence[Doorway]) -> bool:
-    """Whether all doors are joined by passages at least half a metre wide, and little floor is cut off."""
+    """Whether passages at least half a metre wide connect all doors, and little floor is cut off."""
     doors = np.array([(door.x0, door.z0, door.x1, door.z1) for door in doorways], np.int64)  # [D, 4]
     doors -= np.array([room.x0, room.z0, room.x0, room.z0])
     return bool(_reaches_all(taken, doors))
@@ -139,7 +139,7 @@ def _is_one_part(taken: NDArray[np.bool_], room: Room, doorways: Sequence[Doorwa
 
 @cached_njit()
 def _reaches_all(taken: NDArray[np.bool_], doors: NDArray[np.int64]) -> bool:
-    """Floods the floor from the first door, two cells away from everything but doors."""
+    """Flood fill from the first door, two cells away from everything but doors."""
     depth, width = taken.shape
     open_floor = np.zeros((depth, width), np.bool_)
     for z in range(2, depth - 2):

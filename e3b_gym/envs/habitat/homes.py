@@ -1,13 +1,13 @@
-"""1000 homes, generated from their numbers: what the renderer and the navigation need of each.
+"""1000 homes, each generated from its number, as arrays for rendering and navigation.
 
     home(0) ... home(799)    train
     home(800) ... home(899)  val
     home(900) ... home(999)  test       (the sizes of HM3D's splits)
 
-A home is a grid of 10 cm cells, [z, x], each with the index of its kind; a kind says how high the floor and the
-ceiling are there and what they are made of. A wall is a cell whose floor has no end, a table a cell with a high
-floor, a door a cell with a low ceiling. Coordinates are habitat's: x to the east, y up, z to the south, metres, with
-the origin at the outer corner of the home.
+A home is a grid of 10 cm cells, [z, x], each with the index of its kind. A kind has the heights and materials of floor
+and ceiling. A wall is a cell with an infinitely high floor, a table a cell with a high floor, a door a cell with a low
+ceiling. Coordinates are habitat's: x to the east, y up, z to the south, in metres, with the origin at the outer corner
+of the home.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ SPLITS = {"train": range(800), "val": range(800, 900), "test": range(900, 1000)}
 CEILING, DOOR_HEIGHT, ARCH_HEIGHT = 2.6, 2.05, 2.3
 SEED = 5805
 FRAME = 0.06
-"""Breadth of the frames of windows and pictures, in metres."""
+"""Width of the frames of windows and paintings, in metres."""
 
 
 class Scene(NamedTuple):
-    """A home as the renderer reads it. K kinds, M materials, D decorations; material 0 means none."""
+    """A home as input of the renderer. K kinds, M materials, D decorations; material 0 means none."""
 
     cells: NDArray[np.uint8]
-    """[Z, X] kinds."""
+    """[Z, X] index of the kind."""
     floor: NDArray[np.float64]
-    """[K] height in metres; infinite in walls."""
+    """[K] height of the floor in metres; infinite in walls."""
     ceiling: NDArray[np.float64]
-    """[K]"""
+    """[K] height of the ceiling in metres."""
     top: NDArray[np.uint8]
     """[K] material of the floor."""
     under: NDArray[np.uint8]
     """[K] material of the ceiling."""
     side: NDArray[np.uint8]
-    """[K] material of the steps up to it, 0 for the wall material of where one looks from."""
+    """[K] material of its vertical sides, 0 for the wall material of the cell in front."""
     wall: NDArray[np.uint8]
-    """[K] material of walls, looked at from here."""
+    """[K] material of walls as seen from this kind."""
     decor: NDArray[np.uint8]
-    """[K] decoration on it, 0 for none."""
+    """[K] index of its decoration, 0 for none."""
     decor_heights: NDArray[np.float64]
-    """[D, 2] from, to, in metres."""
+    """[D, 2] lower and upper edge in metres."""
     decor_materials: NDArray[np.uint8]
-    """[D, 2] inside, frame."""
+    """[D, 2] material of the inside and of the frame."""
     patterns: NDArray[np.uint8]
-    """[M]"""
+    """[M] index of the pattern."""
     tones: NDArray[np.uint8]
-    """[M, TONES, 3] from the base colour to the accent."""
+    """[M, TONES, 3] colours from base to accent."""
     densities: NDArray[np.float64]
-    """[M] texels a metre."""
+    """[M] texels per metre."""
     glows: NDArray[np.bool_]
-    """[M]"""
+    """[M] brightness does not depend on the distance."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Home:
 
 @lru_cache(maxsize=256)
 def home(number: int) -> Home:
-    """The home with this number; some 5 ms, or at once if it was among the last 256 (0.1 MB each).
+    """Returns the home with this number; takes about 5 ms unless it is one of the last 256 (0.1 MB each).
 
     Raises:
         ValueError: There is no such home.
@@ -95,7 +95,7 @@ def home(number: int) -> Home:
 
 
 class _Builder:
-    """Fills the tables of a `Scene` while it puts walls, doors, furniture and decorations into the grid."""
+    """Adds walls, doors, furniture and decorations to the grid, and fills the tables of a `Scene`."""
 
     def __init__(self, plan: Plan, dice: Dice) -> None:
         self.plan = plan
@@ -144,7 +144,7 @@ class _Builder:
         return Home(number, self.plan, self._scene(), tuple(self.furniture))
 
     def _lay_room(self, room: Room) -> tuple[int, int, int, int]:
-        """(kind, wall material, floor material, ceiling material)"""
+        """Returns (kind, wall material, floor material, ceiling material)."""
         wall = self.add_material(materials.random_wall(self.dice))
         floor = self.add_material(materials.random_floor(self.dice))
         shade = self.dice.uniform(0.75, 0.97)
@@ -197,7 +197,7 @@ class _Builder:
     def _wall_strips(
         self, room: Room, probability: float, shortest: int, longest: int, outside: bool = False
     ) -> list[Rectangle]:
-        """At most one strip of bare wall on each of the room's four walls, as one layer of cells."""
+        """Returns at most one strip of bare wall, one cell thick, on each of the room's four walls."""
         strips = []
         for along_z, at, first, last in (
             (True, room.x0 - 1, room.z0, room.z1),
@@ -219,7 +219,7 @@ class _Builder:
     def _scene(self) -> Scene:
         floor, ceiling, top, under, side, wall, decor = zip(*self.kinds, strict=True)
         if len(self.kinds) > 256 or len(self.materials) > 256:
-            raise OverflowError(f"{len(self.kinds)} kinds and {len(self.materials)} materials do not fit into bytes")
+            raise OverflowError(f"{len(self.kinds)} kinds and {len(self.materials)} materials: at most 256 each")
         return Scene(
             self.cells,
             np.array(floor, np.float64),

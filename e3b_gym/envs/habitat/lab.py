@@ -1,9 +1,9 @@
-"""habitat-lab, imported with or without habitat-sim, and quietly.
+"""Imports habitat-lab with or without habitat-sim, and without its log lines.
 
-`import habitat` needs habitat-sim's C++ packages, which exist for conda only, although navigation uses none of
-them: four modules of habitat-lab ask for them while they load. Where habitat-sim is absent, empty stand-ins take
-the place of those four; where it is present, nothing is replaced. Other modules here import habitat-lab's parts
-from this one, so that the stand-ins are always there first.
+`import habitat` needs habitat-sim's C++ packages, which exist for conda only. Navigation uses none of them: four
+modules of habitat-lab import them. Without habitat-sim, empty stand-ins replace these four; with habitat-sim nothing is
+replaced. The other modules of this package import habitat-lab's parts from here, so that the stand-ins are always
+installed first.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 
 def has_habitat_sim() -> bool:
-    """Whether the simulator that renders scanned homes is installed."""
+    """Whether habitat-sim, which renders scanned homes, is installed."""
     return importlib.util.find_spec("habitat_sim") is not None
 
 
 def _untimed(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    """In place of the decorator that times functions of the robot simulator."""
+    """Replaces the decorator that times functions of the robot simulator."""
     return lambda function: function
 
 
@@ -45,9 +45,9 @@ def _add_stand_ins() -> None:
 
 
 def _import_quietly() -> ModuleType:
-    """Without old gym's notice, deprecation warnings, and a log line for every dataset and simulator made.
+    """Imports habitat-lab without old gym's notice, deprecation warnings, and a log line per dataset and simulator.
 
-    Set the environment variable HABITAT_LAB_LOG to see habitat-lab's log as it is.
+    Set the environment variable HABITAT_LAB_LOG to keep habitat-lab's log.
     """
     if not has_habitat_sim():
         _add_stand_ins()

@@ -1,8 +1,8 @@
-"""What surfaces look like: a bank of gray patterns, and materials that colour them.
+"""Appearance of surfaces: a bank of gray patterns, and materials that colour them.
 
-A material mixes two colours by a pattern, so that all homes share one small bank (0.3 MB) and a home's own
-surfaces are a few bytes each. Patterns come at four levels of detail, each blurred to twice the grain of the one
-before, for surfaces that are far away. Everything is drawn from fixed seeds.
+A material mixes two colours by a pattern: all homes share one small bank (0.3 MB), and each surface takes a few bytes.
+Patterns have four levels of detail, each with twice the grain of the one before, for distant surfaces. All random
+numbers come from fixed seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from e3b_gym.envs.habitat.dice import Dice
 
 SIDE = 64
-"""Texels of a pattern; they repeat."""
+"""Height and width of a pattern in texels; patterns repeat."""
 LEVELS = 4
 TONES = 16
 """Steps from the base colour to the accent."""
@@ -39,13 +39,13 @@ class Material(NamedTuple):
     base: Colour
     accent: Colour
     density: int
-    """Texels a metre."""
+    """Texels per metre."""
     glows: bool = False
-    """Whether it is as bright far away as near by, as a window is."""
+    """Brightness does not depend on the distance, as for a window."""
 
 
 def tones(each: Sequence[Material]) -> NDArray[np.uint8]:
-    """[M, TONES, 3] from their bases to their accents."""
+    """Returns the colours [M, TONES, 3] of materials from base to accent."""
     base, accent = (
         np.array(colours, np.float64)[:, None] for colours in zip(*((m.base, m.accent) for m in each), strict=True)
     )
@@ -55,20 +55,20 @@ def tones(each: Sequence[Material]) -> NDArray[np.uint8]:
 
 
 def colour(hue: float, saturation: float, value: float) -> Colour:
-    """All three in [0, 1]; the hue wraps around."""
+    """Converts HSV in [0, 1] to RGB; the hue wraps around."""
     red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, min(saturation, 1.0), min(value, 1.0))
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def random_wall(dice: Dice) -> Material:
-    """Painted or papered, pale to strong."""
+    """Returns a paint or wallpaper, from pale to strong colours."""
     hue, saturation, value = dice.uniform(), dice.uniform(0.12, 0.6), dice.uniform(0.6, 0.95)
     accent = colour(hue + dice.uniform(-0.12, 0.12), saturation * 1.3, value * dice.uniform(0.55, 0.8))
     return Material(dice.choice(WALLS), colour(hue, saturation, value), accent, dice.choice((24, 32, 48)))
 
 
 def random_floor(dice: Dice) -> Material:
-    """Wood or stone mostly, sometimes a colourful carpet."""
+    """Returns mostly wood or stone, sometimes a colourful carpet."""
     if dice.uniform() < 0.55:
         hue, saturation, value = dice.uniform(0.04, 0.12), dice.uniform(0.25, 0.7), dice.uniform(0.35, 0.8)
     else:
@@ -78,7 +78,7 @@ def random_floor(dice: Dice) -> Material:
 
 
 def random_furniture(dice: Dice) -> Material:
-    """Wood, cloth or lacquer, in stronger colours than walls."""
+    """Returns wood, cloth or lacquer, in stronger colours than walls."""
     hue, saturation, value = dice.uniform(), dice.uniform(0.3, 0.95), dice.uniform(0.25, 0.9)
     accent = colour(hue + dice.uniform(-0.08, 0.08), saturation, value * dice.uniform(0.5, 0.75))
     pattern = dice.choice((PLAIN, GRAIN, GRAIN, CARPET, STRIPES))
@@ -86,7 +86,7 @@ def random_furniture(dice: Dice) -> Material:
 
 
 def _blurred(pattern: NDArray[np.float64], grain: int) -> NDArray[np.float64]:
-    """Averages over squares of `grain` texels; same size."""
+    """Averages over squares of `grain` texels; the size stays the same."""
     small = pattern.reshape(SIDE // grain, grain, SIDE // grain, grain).mean(axis=(1, 3))
     return np.asarray(small.repeat(grain, axis=0).repeat(grain, axis=1))
 
@@ -97,7 +97,7 @@ def _bricks(y: Any, x: Any, height: int, width: int, joint: int) -> NDArray[np.f
 
 
 def _painting(rng: np.random.Generator, y: Any, x: Any) -> NDArray[np.float64]:
-    """Soft blobs, cut to five tones."""
+    """Returns soft blobs in five tones."""
     canvas = np.zeros((SIDE, SIDE))
     for _ in range(6):
         cy, cx, size = rng.uniform(0, SIDE, 2).tolist() + [rng.uniform(4, 18)]
@@ -137,4 +137,4 @@ def _bank() -> NDArray[np.uint8]:
 
 
 BANK: NDArray[np.uint8] = _bank()
-"""[pattern, level, y, x]: the tone."""
+"""[pattern, level, y, x]: index of the tone."""

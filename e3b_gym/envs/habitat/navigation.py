@@ -1,8 +1,8 @@
-"""Where an agent can stand, how it slides along walls, and the shortest way between two places.
+"""Navigation: where an agent can stand, how it slides along walls, and shortest paths.
 
-The floor is cut into squares of 5 cm. An agent (a disc) can stand in a square if no wall, furniture or low door is
-nearer to the square's centre than its radius; squares that cannot be reached from the largest such area do not
-count. `FloorPlanPathFinder` answers in the terms of habitat-sim's PathFinder, for one floor at height 0.
+The floor is divided into squares of 5 cm. An agent (a disc) can stand in a square if no wall, furniture or low door is
+closer to the square's centre than its radius; only the largest connected area counts. `FloorPlanPathFinder` has the
+interface of habitat-sim's PathFinder, for one floor at height 0.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from e3b_gym.envs.habitat.homes import Home, home
 from e3b_gym.envs.habitat.plan import CELL
 
 SQUARE = 0.05
-"""Metres."""
+"""Side of a square in metres."""
 _PER_CELL = round(CELL / SQUARE)
 _STRIDE = 0.02
-"""Metres between two looks at the ground, when moving."""
+"""Metres between two checks of the ground during a move."""
 
 Array = NDArray[Any]
 Point = Sequence[float] | Array
 
 
-def walkable_squares(of: Home, radius: float, height: float) -> NDArray[np.bool_]:
-    """[Z, X] squares in which an agent can stand."""
-    scene = of.scene
+def walkable_squares(home_: Home, radius: float, height: float) -> NDArray[np.bool_]:
+    """Returns the squares [Z, X] in which an agent can stand."""
+    scene = home_.scene
     blocks = (scene.floor > 0) | (scene.ceiling < height)  # [K]
     blocked = blocks[scene.cells].repeat(_PER_CELL, axis=0).repeat(_PER_CELL, axis=1)
     largest: NDArray[np.bool_] = _largest_part(_at_distance(blocked, radius))
@@ -41,29 +41,28 @@ def walkable_squares(of: Home, radius: float, height: float) -> NDArray[np.bool_
 
 @lru_cache(maxsize=256)
 def path_finder(number: int, radius: float, height: float) -> FloorPlanPathFinder:
-    """The path finder of a home; those of the last 256 homes are kept (0.1 MB each)."""
-    of = home(number)
-    return FloorPlanPathFinder(walkable_squares(of, radius, height))
+    """Returns the path finder of a home; those of the last 256 homes are cached (0.1 MB each)."""
+    return FloorPlanPathFinder(walkable_squares(home(number), radius, height))
 
 
 class FloorPlanPathFinder:
-    """Answers about one home; keeps no state of any agent."""
+    """Path finder of one home; it stores nothing about agents."""
 
     is_loaded = True
 
     def __init__(self, walkable: NDArray[np.bool_]) -> None:
         self.walkable = walkable
         """[Z, X] squares."""
-        self._ways: dict[tuple[int, int], Array] = {}  # steps to a goal, for the last few goals
+        self._distances_to: dict[tuple[int, int], Array] = {}  # distances to a goal, for the last four goals
 
     def get_bounds(self) -> tuple[Array, Array]:
-        """Two corners of the home, [3] each."""
+        """Returns two opposite corners of the home, [3] each."""
         depth, width = self.walkable.shape
         return np.zeros(3, np.float32), np.array([width * SQUARE, 0.0, depth * SQUARE], np.float32)
 
     @property
     def navigable_area(self) -> float:
-        """Square metres."""
+        """Navigable area in square metres."""
         return float(self.walkable.sum()) * SQUARE**2
 
     def is_navigable(self, point: Point, max_y_delta: float = 0.5) -> bool:
@@ -77,7 +76,7 @@ class FloorPlanPathFinder:
         return bool(self.walkable[j, i])
 
     def get_topdown_view(self, meters_per_pixel: float, height: float, eps: float = 0.5) -> NDArray[np.bool_]:
-        """[Z, X] whether the centre of each pixel is navigable, for a floor within `eps` of `height`."""
+        """Returns bool [Z, X]: the centre of the pixel is navigable, and the floor is within `eps` of `height`."""
         if not meters_per_pixel > 0:
             raise ValueError(f"meters_per_pixel must be positive, got {meters_per_pixel}")
         depth, width = self.walkable.shape
@@ -93,7 +92,7 @@ class FloorPlanPathFinder:
         return view
 
     def get_random_navigable_point(self, rng: np.random.Generator | None = None) -> Array:
-        """A point drawn evenly from the walkable floor, [3]."""
+        """Returns a point [3] drawn uniformly from the walkable floor."""
         rng = np.random.default_rng() if rng is None else rng
         squares = np.flatnonzero(self.walkable)
         j, i = divmod(int(rng.choice(squares)), self.walkable.shape[1])
@@ -101,7 +100,7 @@ class FloorPlanPathFinder:
         return np.array([(i + dx) * SQUARE, 0.0, (j + dz) * SQUARE], np.float32)
 
     def snap_point(self, point: Point) -> Array:
-        """The point itself if it is navigable, else the centre of the nearest walkable square."""
+        """Returns the point if it is navigable, otherwise the centre of the nearest walkable square."""
         if self.is_navigable(point):
             return np.array(point, np.float32)
         j, i = np.nonzero(self.walkable)
@@ -109,34 +108,34 @@ class FloorPlanPathFinder:
         return np.array([(i[nearest] + 0.5) * SQUARE, 0.0, (j[nearest] + 0.5) * SQUARE], np.float32)
 
     def distance_to_closest_obstacle(self, point: Point, max_search_radius: float = 2.0) -> float:
-        """Metres to the nearest place where an agent cannot stand, at most `max_search_radius`."""
+        """Returns the distance in metres to the nearest place where an agent cannot stand, at most
+        `max_search_radius`."""
         j, i = np.nonzero(~self.walkable)
         gap_x = np.maximum(np.abs((i + 0.5) * SQUARE - point[0]) - SQUARE / 2, 0)
         gap_z = np.maximum(np.abs((j + 0.5) * SQUARE - point[2]) - SQUARE / 2, 0)
         return float(min(np.sqrt(gap_x**2 + gap_z**2).min(), max_search_radius))
 
     def try_step(self, start: Point, end: Point) -> Array:
-        """Where a move from start towards end leads: along the wall, where one is in the way. [3]"""
+        """Returns the end point [3] of a move from start towards end that slides along walls."""
         x, z = _walk(self.walkable, float(start[0]), float(start[2]), float(end[0]), float(end[2]), True)
         return np.array([x, start[1], z], np.float32)
 
     def try_step_no_sliding(self, start: Point, end: Point) -> Array:
-        """Where a move from start towards end leads: up to the wall, where one is in the way. [3]"""
+        """Returns the end point [3] of a move from start towards end that stops at walls."""
         x, z = _walk(self.walkable, float(start[0]), float(start[2]), float(end[0]), float(end[2]), False)
         return np.array([x, start[1], z], np.float32)
 
     def find_path(self, start: Point, goal: Point) -> list[Array]:
-        """Corners of the shortest way, both ends included; empty if there is none."""
+        """Returns the corners of the shortest path, both ends included; empty if there is none."""
         if not (self.is_navigable(start) and self.is_navigable(goal)):
             return []
         target = self._square(goal)
-        if target not in self._ways:
-            if len(self._ways) >= 4:
-                self._ways.pop(next(iter(self._ways)))
-            self._ways[target] = _distances(self.walkable, *target)
-        corners = _pull_tight(
-            self.walkable, self._ways[target], float(start[0]), float(start[2]), float(goal[0]), float(goal[2])
-        )
+        if target not in self._distances_to:
+            if len(self._distances_to) >= 4:
+                self._distances_to.pop(next(iter(self._distances_to)))
+            self._distances_to[target] = _distances(self.walkable, *target)
+        ends = float(start[0]), float(start[2]), float(goal[0]), float(goal[2])
+        corners = _straight_path(self.walkable, self._distances_to[target], *ends)
         return [np.array([x, 0.0, z], np.float32) for x, z in corners]
 
     @staticmethod
@@ -146,7 +145,7 @@ class FloorPlanPathFinder:
 
 @cached_njit()
 def _at_distance(blocked: Array, radius: float) -> Array:
-    """[Z, X] squares whose centres are at least `radius` away from every blocked square."""
+    """Returns the squares [Z, X] whose centres are at least `radius` away from every blocked square."""
     reach = math.ceil(radius / SQUARE + 0.5)
     near = np.zeros((2 * reach + 1, 2 * reach + 1), np.bool_)
     for j in range(-reach, reach + 1):
@@ -163,7 +162,7 @@ def _at_distance(blocked: Array, radius: float) -> Array:
             if not blocked[j, i] or (
                 blocked[j, left] and blocked[j, right] and blocked[above, i] and blocked[below, i]
             ):
-                continue  # free, or behind a blocked square that is nearer to all that is free
+                continue  # free, or surrounded by blocked squares, which are closer to all free squares
             for y in range(max(j - reach, 0), min(j + reach + 1, depth)):
                 for x in range(max(i - reach, 0), min(i + reach + 1, width)):
                     if near[reach + y - j, reach + x - i]:
@@ -173,9 +172,9 @@ def _at_distance(blocked: Array, radius: float) -> Array:
 
 @cached_njit()
 def _largest_part(free: Array) -> Array:
-    """The largest set of free squares that hang together by their sides."""
+    """Returns the largest set of free squares that are connected by their sides."""
     depth, width = free.shape
-    part = np.zeros((depth, width), np.int64)  # 0: not looked at, or not free
+    part = np.zeros((depth, width), np.int64)  # 0: not visited, or not free
     best, best_size, count = 0, 0, 0
     for start_j in range(depth):
         for start_i in range(width):
@@ -206,7 +205,7 @@ def _is_walkable(walkable: Array, x: float, z: float) -> bool:
 
 @cached_njit()
 def _walk(walkable: Array, x: float, z: float, to_x: float, to_z: float, slides: bool) -> tuple[float, float]:
-    """Goes in short strides; where one is blocked it goes on along x or along z alone, or stops."""
+    """Moves in short strides; a blocked stride continues along x or z alone if `slides`, otherwise stops."""
     strides = max(1, math.ceil(math.hypot(to_x - x, to_z - z) / _STRIDE))
     dx, dz = (to_x - x) / strides, (to_z - z) / strides
     for _ in range(strides):
@@ -224,7 +223,7 @@ def _walk(walkable: Array, x: float, z: float, to_x: float, to_z: float, slides:
 
 @cached_njit()
 def _distances(walkable: Array, goal_j: int, goal_i: int) -> Array:
-    """[Z, X] squares walked to the goal over eight neighbours (Dijkstra); infinite where there is no way."""
+    """Returns distances to the goal in squares [Z, X] over eight neighbours (Dijkstra); infinite without a path."""
     depth, width = walkable.shape
     distance = np.full((depth, width), np.inf)
     distance[goal_j, goal_i] = 0.0
@@ -238,7 +237,7 @@ def _distances(walkable: Array, goal_j: int, goal_i: int) -> Array:
                 y, x = j + dj, i + di
                 if not (0 <= y < depth and 0 <= x < width and walkable[y, x]):
                     continue
-                if not (walkable[y, i] and walkable[j, x]):  # no squeezing past corners
+                if not (walkable[y, i] and walkable[j, x]):  # a diagonal step must not touch a corner
                     continue
                 reached = walked + math.sqrt(dj * dj + di * di)
                 if reached < distance[y, x]:
@@ -259,8 +258,8 @@ def _sees(walkable: Array, a: Array, b: Array) -> bool:
 
 
 @cached_njit()
-def _pull_tight(walkable: Array, distance: Array, x: float, z: float, to_x: float, to_z: float) -> Array:
-    """[N, 2] corners of the way downhill to the goal, pulled straight wherever one corner sees a later one."""
+def _straight_path(walkable: Array, distance: Array, x: float, z: float, to_x: float, to_z: float) -> Array:
+    """Returns the corners [N, 2] of the path of decreasing distance, without corners that a straight line can skip."""
     j, i = math.floor(z / SQUARE), math.floor(x / SQUARE)
     if not np.isfinite(distance[j, i]):
         return np.empty((0, 2))
@@ -275,7 +274,7 @@ def _pull_tight(walkable: Array, distance: Array, x: float, z: float, to_x: floa
         way.append(((i + 0.5) * SQUARE, (j + 0.5) * SQUARE))
     way.append((to_x, to_z))
     points = np.array(way)
-    for _ in range(2):  # forth, and back over what is left: the second pass takes out bends that the first one kept
+    for _ in range(2):  # forwards, then backwards: the second pass removes corners that the first one kept
         points = _shortcuts(walkable, points)[::-1].copy()
     return points
 

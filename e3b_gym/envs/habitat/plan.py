@@ -1,8 +1,8 @@
-"""Floor plans: rooms, corridors and the doors between them, from a random generator.
+"""Random floor plans: rooms, corridors and the doors between them.
 
-A plan is cut from a rectangle of 8 to 14 m a side: often a corridor first, then rooms by cutting the longer side
-again and again. Doors follow a random spanning tree over rooms that share enough wall, corridors first, plus a few
-more, so that every room can be reached and some in more than one way. Lengths are in cells of 10 cm.
+A plan is a rectangle with sides of 8 to 14 m, divided often by a corridor, then into rooms by splitting the longer side
+repeatedly. Doors follow a random spanning tree over rooms that share enough wall, corridors first, plus a few more, so
+that every room can be reached, some on more than one path. Lengths are in cells of 10 cm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from e3b_gym.envs.habitat.dice import Dice
 
 CELL = 0.1
-"""Metres."""
+"""Side of a cell in metres."""
 OUTER_WALL = 2
 LEAST_SIDE = 25
 DOOR, ARCH = 10, 17
@@ -30,7 +30,7 @@ class Room:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Along x, along z."""
+        """Size along x, along z."""
         return self.x1 - self.x0, self.z1 - self.z0
 
 
@@ -48,18 +48,18 @@ class Doorway:
 
 @dataclass(frozen=True)
 class Plan:
-    """A home as an architect draws it."""
+    """Rooms and doors of a home."""
 
     width: int
-    """Along x, outer walls included."""
+    """Size along x, outer walls included."""
     depth: int
-    """Along z."""
+    """Size along z, outer walls included."""
     rooms: tuple[Room, ...]
     doorways: tuple[Doorway, ...]
 
 
 def draw_plan(dice: Dice) -> Plan:
-    """A plan in which every room can be reached."""
+    """Returns a random plan in which every room can be reached."""
     while True:
         width, depth = dice.integer(88, 141), dice.integer(88, 141)
         inside = Room(OUTER_WALL, OUTER_WALL, width - OUTER_WALL, depth - OUTER_WALL)
@@ -70,14 +70,14 @@ def draw_plan(dice: Dice) -> Plan:
 
 
 def _cut(room: Room, at: int, along_x: bool, thickness: int = 1) -> tuple[Room, Room]:
-    """Two rooms with a wall between them that starts at cell `at`."""
+    """Returns two rooms with a wall between them that starts at cell `at`."""
     if along_x:
         return Room(room.x0, room.z0, at, room.z1), Room(at + thickness, room.z0, room.x1, room.z1)
     return Room(room.x0, room.z0, room.x1, at), Room(room.x0, at + thickness, room.x1, room.z1)
 
 
 def _with_corridor(inside: Room, dice: Dice) -> list[Room]:
-    """A corridor from end to end along the longer side, rooms left and right of it."""
+    """Returns a corridor along the whole longer side, and rooms on both sides of it."""
     crosses_x = inside.sides[0] < inside.sides[1]  # then the corridor runs along z
     length = inside.sides[0 if crosses_x else 1]
     start = inside.x0 if crosses_x else inside.z0
@@ -91,7 +91,7 @@ def _with_corridor(inside: Room, dice: Dice) -> list[Room]:
 
 
 def _divide(room: Room, dice: Dice) -> list[Room]:
-    """Cuts until the longer side is between 2.5 m and about 5.5 m."""
+    """Splits a room until the longer side is between 2.5 m and about 5.5 m."""
     along_x = room.sides[0] >= room.sides[1]
     longer = max(room.sides)
     if longer < 2 * LEAST_SIDE + 1 or longer <= dice.integer(42, 60):
@@ -103,7 +103,8 @@ def _divide(room: Room, dice: Dice) -> list[Room]:
 
 
 def _shared_wall(a: Room, b: Room) -> tuple[bool, int, int, int] | None:
-    """(whether one crosses it along x, where it is, its first and last+1 cell), if b follows a directly."""
+    """Returns (crossed along x, position, first cell, last cell + 1) of the wall between a and b if b follows a
+    directly, otherwise None."""
     if a.x1 + 1 == b.x0 and min(a.z1, b.z1) - max(a.z0, b.z0) >= DOOR + 2:
         return True, a.x1, max(a.z0, b.z0), min(a.z1, b.z1)
     if a.z1 + 1 == b.z0 and min(a.x1, b.x1) - max(a.x0, b.x0) >= DOOR + 2:
@@ -112,7 +113,8 @@ def _shared_wall(a: Room, b: Room) -> tuple[bool, int, int, int] | None:
 
 
 def _connect(rooms: tuple[Room, ...], dice: Dice) -> tuple[Doorway, ...] | None:
-    """Kruskal's spanning tree over random weights, and one in eight of the other walls; None if rooms are cut off."""
+    """Returns the doors: Kruskal's spanning tree over random weights, and one in eight of the other walls; None if a
+    room cannot be reached."""
     walls = {}
     for i, a in enumerate(rooms):
         for j, b in enumerate(rooms):

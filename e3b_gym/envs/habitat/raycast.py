@@ -1,12 +1,12 @@
-"""What a camera sees in a home: colours and depth, one column of the picture at a time.
+"""Renderer: colours and depth of a camera in a home, one column of pixels at a time.
 
-The camera looks level, so that every column of pixels is a vertical plane. Its ray walks over the grid of cells
-(Amanatides and Woo 1987) and meets surfaces from near to far: where the kind of cell changes, first the floor and
-the ceiling walked over so far are painted, then the step up or down at the border. Rows from `high` to `low` are
-still open; a wall closes them. Every pixel is painted once.
+The camera is level, so every column of pixels is a vertical plane. Its ray traverses the grid of cells (Amanatides and
+Woo 1987) and meets surfaces from near to far. Where the kind of cell changes, first the floor and the ceiling up to
+there are painted, then the step up or down at the border. Rows from `high` to `low` are not painted yet; a wall paints
+all of them. Every pixel is painted once.
 
-Depth is measured along the camera's axis, as habitat's is. `raycast_reference.py` does the same pixel by pixel in
-NumPy, with the same arithmetic: the pictures are equal bit by bit.
+Depth is measured along the camera's axis, as in habitat. `raycast_reference.py` computes the same pixel by pixel in
+NumPy with the same arithmetic: the images are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from e3b_gym.envs.habitat.plan import CELL
 
 Array = NDArray[Any]
 
-# Light on surfaces, of 256: those that face along x, along z, floors, ceilings; and how it fades, per metre.
+# Brightness of surfaces, of 256: facing along x, along z, floors, ceilings; and its decrease per metre.
 LIGHT_X, LIGHT_Z, LIGHT_FLOOR, LIGHT_CEILING = 216, 256, 236, 228
 FADE, DIMMEST = 10.0, 140
 FINEST_GRAIN = 1.5
-"""Texels a pixel up to which the sharpest pattern is used; each level of detail doubles it."""
+"""Texels per pixel up to which the sharpest pattern is used; each level of detail doubles it."""
 _MASK = SIDE - 1
 
 
 def render(
     scene: Scene, x: float, y: float, z: float, heading: float, height: int, width: int, hfov: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Colours [height, width, 3] and depth [height, width] in metres.
+    """Returns colours [height, width, 3] and depth [height, width] in metres.
 
     Args:
         scene: The home.
-        x: Where the camera is, in metres; so are y (up) and z. It must be inside the home and in no wall.
+        x, y, z: Position of the camera in metres (y up), inside the home and not in a wall.
         heading: Radians to the left of -z, as seen from above.
-        height: Pixels; so is the width.
-        hfov: Angle of view from left to right, in degrees. Pixels are square.
+        height, width: Size of the image in pixels.
+        hfov: Horizontal field of view in degrees. Pixels are square.
     """
     rays, slopes, focal = camera(heading, height, width, hfov)
     colours = np.empty((height, width, 3), np.uint8)
@@ -51,9 +51,8 @@ def render(
 
 
 def camera(heading: float, height: int, width: int, hfov: float) -> tuple[Array, Array, float]:
-    """(ray of each column as x and z for a metre of depth [width, 2], rise of each row [height], focal length)
-
-    The focal length is in pixels; row 0 is the top.
+    """Returns the ray of each column (x and z per metre of depth) [width, 2], the slope of each row [height], and the
+    focal length in pixels; row 0 is the top.
     """
     focal = 0.5 * width / np.tan(0.5 * np.deg2rad(hfov))
     right = (np.arange(width) + 0.5 - 0.5 * width) / focal
@@ -68,8 +67,8 @@ def _paint(
     pixel: Array, tones: Array, pattern: Array, density: float, glows: bool, u: float, v: float,
     light: int, t: float, pixel_size: float,
 ) -> None:  # fmt: skip
-    """One pixel of a surface at depth t: (u, v) is the place on the surface, in metres."""
-    grain = density * t * pixel_size  # texels a pixel
+    """Paints one pixel of a surface at depth t; (u, v) is the position on the surface in metres."""
+    grain = density * t * pixel_size  # texels per pixel
     level = 0
     while level < LEVELS - 1 and grain > FINEST_GRAIN:
         grain *= 0.5

@@ -1,8 +1,7 @@
-"""The renderer in NumPy, pixel by pixel: slow, and written to be read beside the geometry.
+"""Reference renderer in NumPy, pixel by pixel: slow and simple.
 
-Every pixel has a ray of its own, which walks over the grid until it hits a surface; no pixel knows of another one.
-`raycast.py` paints whole columns from near to far instead. Both do the same arithmetic on the same numbers, so the
-pictures must agree bit by bit, which the tests demand.
+Every pixel has its own ray, which traverses the grid until it hits a surface. `raycast.py` paints whole columns from
+near to far instead. Both use the same arithmetic, so the images agree bit by bit, which the tests check.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Array = NDArray[Any]
 def render_reference(
     scene: Scene, x: float, y: float, z: float, heading: float, height: int, width: int, hfov: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """As `raycast.render`."""
+    """Returns the same as `raycast.render`."""
     rays, slopes, focal = camera(heading, height, width, hfov)
     ray_x, ray_z = (np.repeat(rays[None, :, axis], height, axis=0).ravel() for axis in (0, 1))  # [pixels]
     slope = np.repeat(slopes[:, None], width, axis=1).ravel()  # [pixels]
@@ -42,7 +41,7 @@ def render_reference(
 
 
 def _hits(scene: Scene, x: float, y: float, z: float, ray_x: Array, ray_z: Array, slope: Array) -> dict[str, Array]:
-    """For each pixel the depth t, the material, the place (u, v) on the surface in metres, and the light."""
+    """Returns for each pixel the depth t, the material, the position (u, v) on the surface in metres, and the light."""
     count = len(slope)
     hit = {
         "t": np.zeros(count),
@@ -56,7 +55,7 @@ def _hits(scene: Scene, x: float, y: float, z: float, ray_x: Array, ray_z: Array
         next_x = np.where(ray_x == 0, np.inf, ((i + (ray_x > 0)) * CELL - x) / ray_x)
         next_z = np.where(ray_z == 0, np.inf, ((j + (ray_z > 0)) * CELL - z) / ray_z)
         pitch_x, pitch_z = CELL / np.abs(ray_x), CELL / np.abs(ray_z)
-    open_ = np.arange(count)  # the pixels whose rays still walk
+    open_ = np.arange(count)  # pixels whose rays have not hit a surface
     while len(open_):
         p = open_
         crosses_x = next_x[p] <= next_z[p]
@@ -67,7 +66,7 @@ def _hits(scene: Scene, x: float, y: float, z: float, ray_x: Array, ray_z: Array
         next_x[p] = np.where(crosses_x, next_x[p] + pitch_x[p], next_x[p])
         next_z[p] = np.where(crosses_x, next_z[p], next_z[p] + pitch_z[p])
         entered = scene.cells[j[p], i[p]]
-        changes = entered != kind  # surfaces are looked at where the kind changes, as far as it reached
+        changes = entered != kind  # floor and ceiling are checked up to where the kind changes
         rises, falls = scene.floor[kind] - y, scene.ceiling[kind] - y
         on_floor = changes & (slope[p] < 0) & (rises > slope[p] * t)
         on_ceiling = changes & (slope[p] > 0) & (falls < slope[p] * t)
@@ -93,7 +92,7 @@ def _hits(scene: Scene, x: float, y: float, z: float, ray_x: Array, ray_z: Array
 
 
 def _face_material(scene: Scene, entered: Array, seen_from: Array, v: Array) -> Array:
-    """Of the vertical surface at the border of the cells `entered`, at height v."""
+    """Returns the material of the vertical surface at the border of the cells `entered`, at height v."""
     plain = np.where(scene.side[entered] > 0, scene.side[entered], scene.wall[seen_from])
     decor = scene.decor[entered]
     low, high = scene.decor_heights[decor].T
@@ -103,7 +102,7 @@ def _face_material(scene: Scene, entered: Array, seen_from: Array, v: Array) -> 
 
 
 def _shade(scene: Scene, pixel_size: float, t: Array, material: Array, u: Array, v: Array, light: Array) -> Array:
-    """Colours, uint8 [pixels, 3]."""
+    """Returns colours, uint8 [pixels, 3]."""
     density = scene.densities[material]
     grain = density * t * pixel_size
     level = np.zeros(len(t), np.int64)

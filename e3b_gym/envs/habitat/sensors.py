@@ -1,6 +1,6 @@
-"""The cameras of `FloorPlanSim-v0`: they pick their part of what one pass over the rays has drawn.
+"""The cameras of `FloorPlanSim-v0`: each returns its part of one rendered image.
 
-They go by the names of habitat-sim's sensors, so that one configuration serves both simulators.
+They have the names of habitat-sim's sensors, so that one configuration works with both simulators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FloorPlanRGB(RGBSensor):  # type: ignore[misc]  # habitat-lab is untyped h
 
 
 class FloorPlanDepth(DepthSensor):  # type: ignore[misc]
-    """Depth along the camera's axis, float32 [height, width, 1]; in [0, 1] where the config asks for it."""
+    """Depth along the camera's axis, float32 [height, width, 1]; scaled to [0, 1] with `normalize_depth`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -39,7 +39,7 @@ class FloorPlanDepth(DepthSensor):  # type: ignore[misc]
 
     def get_observation(self, pictures: dict[str, Array]) -> Array:
         low, high = self._range
-        depth = pictures["depth"][..., None]  # [height, width, 1], drawn for this look and changed in place
+        depth = pictures["depth"][..., None]  # [height, width, 1], a new array, changed in place
         np.clip(depth, low, high, out=depth)
         if self._normalize:
             depth -= low
@@ -63,7 +63,8 @@ def make_sensors(config: Any) -> list[Any]:
 
 
 def camera_of(suite: Any) -> tuple[int, int, float, float]:
-    """(height, width, angle of view, metres above the floor), which all sensors must share: one ray serves them all."""
+    """Returns (height, width, field of view, metres above the floor), which must be the same for all sensors, since one
+    pass renders all of them."""
     cameras = {
         (each.config.height, each.config.width, float(each.config.hfov), float(each.config.position[1]))
         for each in suite.sensors.values()

@@ -1,9 +1,9 @@
 """`FloorPlanSim-v0`: a simulator for habitat-lab whose scenes are the generated homes.
 
-It speaks for one agent in the terms of habitat's `Simulator`: metres, y up, forward along -z, rotations as
-quaternions about y (counter-clockwise seen from above, so that turning left is positive), depth along the camera's
-axis. Scenes are named `<anything>/home-0007`. A forward step that meets an obstacle slides along it; `collided` is
-then true, as it is when the agent moved less far than it wanted.
+It has the interface and conventions of habitat's `Simulator` for one agent: metres, y up, forward along -z, rotations
+as quaternions about y (counter-clockwise seen from above, so turning left is positive), depth along the camera's axis.
+Scenes are named `<anything>/home-0007`. A forward step that meets an obstacle slides along it; `collided` is True
+whenever the agent moves less than a full step.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Array = NDArray[Any]
 
 
 def scene_name(number: int) -> str:
-    """How the dataset calls a home."""
+    """Returns the scene id of a home in the dataset."""
     return f"home-{number:04d}"
 
 
 def scene_number(scene: str) -> int:
-    """The number of the home that a scene id names.
+    """Returns the number of the home with this scene id.
 
     Raises:
         ValueError: There is no such home.
@@ -68,7 +68,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         self._read(config)
 
     def _read(self, config: Any) -> None:
-        """Takes what is needed at every step out of the config, which is slow to ask."""
+        """Reads what every step needs from the config, which is slow to access."""
         self.habitat_config = config
         agent = config.agents[config.agents_order[config.default_agent_id]]
         self._forward = float(config.forward_step_size)
@@ -82,7 +82,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
             self._place(self._path_finder.get_random_navigable_point(self._rng), 0.0)
 
     def reconfigure(self, config: Any, episode: Any = None) -> None:
-        """Moves to the scene and the start that the config names."""
+        """Moves the agent to the scene and the start given in the config."""
         self._read(config)
 
     def reset(self) -> Any:
@@ -94,7 +94,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         self._rng = np.random.default_rng(seed)
 
     def step(self, action: int | None, *_: Any, **__: Any) -> Any:
-        """None and stop only look."""
+        """Takes one action and returns the observations; None and stop do not move the agent."""
         self._collided = False
         if action == Actions.move_forward:
             self._walk()
@@ -107,7 +107,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         return self._look()
 
     def step_physics(self, seconds: float) -> None:
-        """Nothing moves by itself."""
+        """Does nothing: no object moves on its own."""
 
     def _walk(self) -> None:
         ahead = np.array([-math.sin(self._heading), 0.0, -math.cos(self._heading)])
@@ -160,27 +160,27 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         return self._collided
 
     def get_agent_state(self, agent_id: int = 0) -> Any:
-        """Position [3] float32 and rotation as a quaternion; a copy."""
+        """Returns a copy of position [3] float32 and rotation (quaternion)."""
         rotation = quaternion.quaternion(math.cos(self._heading / 2), 0.0, math.sin(self._heading / 2), 0.0)
         return AgentState(self._position.copy(), rotation)
 
     def get_agent(self, agent_id: int) -> Any:
-        """An object with the agent's `state`."""
+        """Returns an object with the agent's `state`."""
         return SimpleNamespace(state=self.get_agent_state(agent_id))
 
     def set_agent_state(
         self, position: Sequence[float], rotation: Any, agent_id: int = 0, reset_sensors: bool = True
     ) -> bool:
-        """Puts the agent there.
+        """Moves the agent to a position.
 
         Args:
             position: [3]
             rotation: Quaternion, or its coefficients x, y, z, w; about y only.
-            agent_id: There is one agent.
-            reset_sensors: Sensors always move along.
+            agent_id: Not used: there is one agent.
+            reset_sensors: Not used: sensors always move with the agent.
 
         Raises:
-            ValueError: It cannot stand there, or would look up or down.
+            ValueError: The agent cannot stand there, or would look up or down.
         """
         x, y, z, w = (*rotation.imag, rotation.real) if isinstance(rotation, quaternion.quaternion) else rotation
         if abs(x) > 1e-3 or abs(z) > 1e-3 or math.hypot(y, w) < 1e-3:
@@ -197,7 +197,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
     def get_observations_at(
         self, position: Sequence[float], rotation: Any, keep_agent_at_new_pose: bool = False
     ) -> Any:
-        """What the sensors see from there; None where an agent cannot stand."""
+        """Returns the observations at a position; None where an agent cannot stand."""
         if not self.is_navigable(position):
             return None
         before = self._position, self._heading
@@ -217,19 +217,19 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         return self._path_finder.distance_to_closest_obstacle(position, max_search_radius)
 
     def island_radius(self, position: Sequence[float]) -> float:
-        """Metres: of a circle as large as the walkable floor; there is one island."""
+        """Returns the radius in metres of a circle with the area of the walkable floor, which is one island."""
         return math.sqrt(self._path_finder.navigable_area / math.pi) if self.is_navigable(position) else 0.0
 
     def get_straight_shortest_path_points(self, position_a: Any, position_b: Any) -> list[Array]:
         return self._path_finder.find_path(position_a, position_b)
 
     def geodesic_distance(self, position_a: Any, position_b: Any, episode: Any = None) -> float:
-        """Metres on foot to position_b, or to the nearest of several; infinite if there is no way."""
+        """Returns the length in metres of the path to position_b, or to the nearest of several; infinite if none."""
         goals = position_b if np.ndim(position_b) == 2 else [position_b]
         return min((_length(self._path_finder.find_path(position_a, goal)) for goal in goals), default=math.inf)
 
     def render(self, mode: str = "rgb") -> Array:
-        """What one sensor sees now."""
+        """Returns the current observation of one sensor."""
         seen = self._look()
         if mode not in seen:
             raise ValueError(f"no sensor is called {mode!r}; there are {', '.join(seen)}")
@@ -237,7 +237,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         return picture
 
     def close(self, destroy: bool = True) -> None:
-        """Nothing is held open."""
+        """Does nothing: the simulator holds no resources."""
 
 
 def _length(path: list[Array]) -> float:

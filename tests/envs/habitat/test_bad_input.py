@@ -69,7 +69,7 @@ def test_a_start_inside_a_wall_is_an_error(tmp_path: Path) -> None:
     env = make(ID, split="val", size=4, data_path=path)
     env.reset(options={"episode": 0})
     place = r"\(0\.00, 0\.00, 0\.00\)"
-    with pytest.raises(ValueError, match=rf"episode 1 of 'val' cannot begin: .* stand at {place} in 'home-0800'"):
+    with pytest.raises(ValueError, match=rf"episode 1 of 'val' cannot start: .* stand at {place} in 'home-0800'"):
         env.reset(options={"episode": 1})
 
 
@@ -119,7 +119,7 @@ def test_after_an_episode_that_could_not_begin_none_is_running(wrong: dict, tmp_
 def test_a_file_that_holds_no_episodes_is_named(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "mine.json.gz"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"mine\.json\.gz is no file of habitat-lab's PointNav episodes"):
+    with pytest.raises(ValueError, match=r"mine\.json\.gz is not a file of habitat-lab's PointNav episodes"):
         make(ID, split="val", data_path=str(file))
 
 

@@ -202,7 +202,7 @@ def test_random_play_never_stops_and_names_what_it_does(tmp_path: Path, capsys) 
     assert "episode 1  step 20  action " in shown
     assert set(re.findall(r"action (\w+)", shown)) == {"move_forward", "turn_left", "turn_right"}
     assert show([ID, "--record", str(tmp_path / "film.gif"), "--steps", "20", "--seed", "0"]) == 0
-    assert "21 pictures" in capsys.readouterr().out  # another episode would begin with one more
+    assert "21 frames" in capsys.readouterr().out  # another episode would begin with one more
 
 
 def test_render_shows_the_camera_and_the_map() -> None:
