@@ -1,4 +1,4 @@
-"""A bonus of one's own: the distance to the nearest state seen before in this episode, in a random embedding.
+"""A custom bonus: the distance to the nearest earlier state of the episode, in a random embedding.
 
 Run it to check the bonus against the library's contract and to train with it: python examples/nearest_neighbour.py
 """
@@ -15,7 +15,7 @@ from e3b_gym.sb3 import E3BRewardWrapper
 
 
 class Seen:
-    """Memory: the embeddings of each environment's running episode."""
+    """Memory: the embeddings of the current episode of each environment."""
 
     def __init__(self, num_envs, dim):
         self.states = [torch.empty(0, dim) for _ in range(num_envs)]
@@ -56,4 +56,4 @@ if __name__ == "__main__":
     check_bonus(NearestNeighbour(env.observation_space), env.observation_space, env.action_space)
     venv = make_vec_env("MountainCar-v0", n_envs=4)
     PPO("MlpPolicy", E3BRewardWrapper(venv, NearestNeighbour(env.observation_space)), n_steps=64).learn(2048)
-    print("the bonus keeps the contract, and PPO has trained with it")
+    print("the bonus satisfies the contract, and PPO has trained with it")

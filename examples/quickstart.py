@@ -1,7 +1,7 @@
 # %% [markdown] E3B against no bonus: PPO in a chain of rooms, in under three minutes on two cores
 # Closed doors, a new layout every episode, reward only in the last room, and a clock that makes every observation new.
-# Run the whole file, or cell by cell in an editor that knows `# %%`.
-# %% A curve of success: the share of the last 200 episodes that reached the goal
+# Run the whole file, or cell by cell in an editor that supports `# %%`.
+# %% Success rate: the share of the last 200 episodes that reached the goal
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ class Success(BaseCallback):
         self.curve.append((self.num_timesteps, np.mean(self.model.ep_success_buffer or [0.0])))
 
 
-# %% Two trainings that differ in the bonus alone
+# %% Two training runs that differ only in the bonus
 torch.set_num_threads(1)
 settings = {"learning_rate": 1e-3, "n_steps": 128, "batch_size": 1024, "n_epochs": 3, "ent_coef": 0.01}
 settings |= {"policy_kwargs": {"net_arch": [128, 128], "activation_fn": torch.nn.ReLU}, "stats_window_size": 200}
@@ -33,7 +33,7 @@ for bonus in ("e3b", "none"):
     print(f"bonus {bonus}: success {success.curve[-1][1]:.2f}")
     plt.plot(*zip(*success.curve, strict=True), label=f"bonus: {bonus}")
 
-# %% The picture
+# %% The plot
 plt.gca().set(xlabel="environment steps", ylabel="success", ylim=(0, 1), title="Rooms-K5-v0 with a clock")
 plt.legend()
 plt.savefig("quickstart.png")
