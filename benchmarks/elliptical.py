@@ -1,11 +1,11 @@
-"""Speed and accuracy of `EllipticalMemory` against the other ways to compute the same bonus.
+"""Speed and accuracy of `EllipticalMemory` compared with other implementations of the same bonus.
 
     python -m benchmarks.elliptical [--quick] [--json FILE]
 
-One thread; in each setting ours and the peers take turns within one run, and times are CPU time of that thread, so a
-busy machine disturbs the ratios little. Whole episodes are run from their first step (ours gets slower with age, the
-peers do not, so they are sampled). Bars are ratios of steps per second against the authors' form. Exit code 1 if one
-is missed.
+One thread; in each setting ours and the other implementations alternate, and times are CPU time of that thread, so
+other load hardly affects the ratios. Whole episodes are run from their first step (the cost of ours grows with the
+episode; that of the others does not, so they are sampled). Targets are ratios of steps per second to the authors'
+implementation. Exit code 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from e3b_gym.memory.elliptical import EllipticalMemory
 
 RIDGE = 0.1
 SETTINGS = ((1, 256), (32, 256), (32, 512), (4, 1024), (16, 1024))  # N, d
-BARS = {  # (d, episode): at least this many times the authors' steps per second, for step and for unroll
+BARS = {  # (d, episode): targets, multiples of the authors' steps per second, for step and for unroll
     (256, "mean 50"): (4.0, 7.0),
     (1024, "mean 50"): (25.0, 45.0),
     (256, "1000"): (2.0, 4.5),
@@ -59,12 +60,12 @@ class Timing:
 
 
 def embeddings(steps: int, num_envs: int, dim: int, seed: int) -> Tensor:
-    """Non-negative like the output of a ReLU, of norm about sqrt(d / 2): [T, N, d]."""
+    """Returns embeddings [T, N, d], non-negative like the output of a ReLU, with norm about sqrt(d / 2)."""
     return torch.randn(steps, num_envs, dim, generator=torch.Generator().manual_seed(seed)).relu_()
 
 
 def episode_starts(steps: int, num_envs: int, episode: str, seed: int) -> Tensor:
-    """first [T, N]: one episode from start to end, or lengths that are geometric with mean 50."""
+    """Returns first [T, N]: one long episode, or geometric episode lengths with mean 50."""
     first = torch.zeros(steps, num_envs, dtype=torch.bool)
     if episode == "mean 50":
         first = torch.rand(steps, num_envs, generator=torch.Generator().manual_seed(seed)) < 1 / 50
@@ -73,13 +74,13 @@ def episode_starts(steps: int, num_envs: int, episode: str, seed: int) -> Tensor
 
 
 def measure(num_envs: int, dim: int, episode: str, steps: int, seed: int) -> Timing:
-    """Ours over `steps` steps in unrolls of 125, and after each unroll a turn of every peer."""
+    """Times ours over `steps` steps in unrolls of 125, and every other implementation after each unroll."""
     length = 125
     phi = embeddings(length, num_envs, dim, seed)
     first = episode_starts(steps, num_envs, episode, seed + 1)
     stepping, unrolling = EllipticalMemory(num_envs, dim, RIDGE), EllipticalMemory(num_envs, dim, RIDGE)
     peers = {name: peer(num_envs, dim, RIDGE) for name, peer in PEERS.items()}
-    warm = EllipticalMemory(num_envs, dim, RIDGE)  # compile outside the clock
+    warm = EllipticalMemory(num_envs, dim, RIDGE)  # compile before timing
     warm.unroll(phi[:1], first[:1])
     seconds = dict.fromkeys(["step", "unroll", *peers], 0.0)
     done = dict.fromkeys(seconds, 0)
@@ -100,14 +101,14 @@ def measure(num_envs: int, dim: int, episode: str, steps: int, seed: int) -> Tim
 
 
 def _sample(name: str, num_envs: int, dim: int, steps: int) -> int:
-    """How many steps a peer gets per turn: about 0.1 s for the fast ones, a single solve for the slow one."""
+    """Returns the steps of another implementation per unroll: about 0.1 s for fast ones, one solve for the slow one."""
     cost = num_envs * dim**2 * (dim / 8 if name == "direct" else 8) / 1e10
     return max(1, min(50, round(100 / steps / cost)))
 
 
 def print_timings(timings: list[Timing], limits: dict[str, float]) -> None:
     names = [name for name in timings[0].steps_per_second if name not in ("step", "unroll")]
-    print("Environment steps per second (x: ratio to the authors' form)\n")
+    print("Environment steps per second (x: ratio to the authors' implementation)\n")
     header = f"{'N':>4} {'d':>5} {'episode':>8} |" + "".join(f"{name:>9}" for name in names)
     print(header + f" | {'step':>9} {'x':>6} {'bar':>5} | {'unroll':>9} {'x':>6} {'bar':>5} |  result")
     print("-" * (len(header) + 58))
@@ -129,7 +130,7 @@ def print_timings(timings: list[Timing], limits: dict[str, float]) -> None:
 
 
 def against_limits(timing: Timing, limits: dict[str, float]) -> str:
-    """Rates as multiples of what a perfect d x d form could do at the machine's limits."""
+    """Returns the rates as multiples of an ideal d x d algorithm at the machine's limits."""
     read = limits["stream_read_gb"] * 1e9 / (4 * timing.dim**2)  # reading C^-1 once per step
     gemm = limits["sgemm_gflop"] * 1e9 / (6 * timing.dim**2)  # three d x d products per step (whiten, fold)
     step, unroll = timing.steps_per_second["step"], timing.steps_per_second["unroll"]
@@ -141,17 +142,11 @@ def against_limits(timing: Timing, limits: dict[str, float]) -> str:
 
 def provenance(seed: int) -> dict[str, object]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    try:
-        import numba
-
-        numba_version = numba.__version__
-    except ImportError:
-        numba_version = "missing"
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), cpu)
-    versions = {"torch": torch.__version__, "numpy": np.__version__, "numba": numba_version}
+    versions = {"torch": torch.__version__, "numpy": np.__version__, "numba": numba.__version__}
     return {
         "machine": f"{cpu}, {platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
@@ -165,7 +160,9 @@ def provenance(seed: int) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="also write all numbers to this file")
-    parser.add_argument("--quick", action="store_true", help="only the settings that have a bar; short accuracy runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="only the settings that have a target; short accuracy runs"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -187,7 +184,7 @@ def main() -> int:
         everything = {"facts": facts, "limits": limits, "speed": rates, "accuracy": [asdict(row) for row in accuracy]}
         options.json.write_text(json.dumps(everything, indent=1) + "\n")
     passed = accurate and all(timing.passed() for timing in timings)
-    print("\nPASS: every bar is met" if passed else "\nFAIL: a bar is missed")
+    print("\nPASS: all targets are met" if passed else "\nFAIL: a target is missed")
     return 0 if passed else 1
 
 

@@ -1,7 +1,7 @@
-"""How far each form strays from the truth along one long episode.
+"""Accuracy of each implementation over one long episode.
 
-The truth is Potter's square-root filter in float64, C^-1 = M M' with M <- M - (M z) z' / (s (s + 1)): it squares
-nothing, so that even at a condition number of 1e11 it keeps ten digits (checked against a QR solve in the tests).
+The reference is Potter's square-root filter in float64, C^-1 = M M' with M <- M - (M z) z' / (s (s + 1)). It squares
+nothing, so even at a condition number of 1e11 it is accurate to ten digits (the tests compare it with a QR solve).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NORMS = (1.0, 30.0, 100.0, 1000.0)
 
 @dataclass
 class Accuracy:
-    """Largest relative error of the bonus along the episode."""
+    """Largest relative error of the bonus over the episode."""
 
     kind: str
     norm: float
@@ -36,7 +36,7 @@ class Accuracy:
 
 
 def episode(kind: str, steps: int, dim: int, norm: float, seed: int) -> np.ndarray:
-    """float32 embeddings [T, d] of the given norm."""
+    """Returns float32 embeddings [T, d] of the given norm."""
     rng = np.random.default_rng(seed)
     free = rng.standard_normal((steps, dim))
     few = rng.standard_normal((50, dim))
@@ -51,7 +51,7 @@ def episode(kind: str, steps: int, dim: int, norm: float, seed: int) -> np.ndarr
 
 
 def truth(phi: np.ndarray, ridge: float = RIDGE) -> np.ndarray:
-    """The bonus of every step of one episode phi [T, d], in float64."""
+    """Returns the bonus of every step of one episode phi [T, d] in float64."""
     root = np.eye(phi.shape[1]) / np.sqrt(ridge)
     bonus = np.empty(len(phi))
     for t, row in enumerate(phi.astype(np.float64)):
@@ -63,7 +63,7 @@ def truth(phi: np.ndarray, ridge: float = RIDGE) -> np.ndarray:
 
 
 def bar(kind: str, norm: float) -> float:
-    """What float32 must keep to."""
+    """Returns the largest error allowed in float32."""
     if kind == "random":
         return 1e-5
     return 1e-2 if norm <= 100 else 5e-2
@@ -107,7 +107,7 @@ def _direct(rows: torch.Tensor, first: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def print_accuracy(table: list[Accuracy]) -> bool:
-    print("Largest relative error of the bonus along one episode (direct: float32 solve, first 500 steps only)\n")
+    print("Largest relative error of the bonus over one episode (direct: float32 solve, first 500 steps only)\n")
     header = f"{'embeddings':>14} {'norm':>6} | {'direct':>9} {'authors':>9} |"
     print(f"{header} {'float32':>9} {'bar':>7} {'float64':>9} |  result")
     print("-" * 84)

@@ -1,7 +1,7 @@
-"""Other ways to compute the elliptical bonus, as fast as each reasonably goes in torch, and the machine's limits.
+"""Other implementations of the elliptical bonus in torch, each reasonably optimised, and the machine's limits.
 
-Every peer takes phi [T, N, d] and first [T, N] and returns the bonus [T, N]. They are written from the equations,
-with the operations that each implementation is known for; none is copied.
+Each takes phi [T, N, d] and first [T, N] and returns the bonus [T, N]. They are written from the equations, with the
+operations that each implementation is known for; no code is copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DirectSolve:
 
 
 class ShermanMorrison:
-    """The authors' way: per environment, a float32 inverse; an outer product into a buffer, then a subtraction."""
+    """The authors' update: a float32 inverse per environment, an outer product into a buffer, then a subtraction."""
 
     fused = False
 
@@ -59,13 +59,13 @@ class ShermanMorrison:
 
 
 class FusedShermanMorrison(ShermanMorrison):
-    """The same with the outer product fused into the update (`addr_`), which the authors do not do."""
+    """`ShermanMorrison` with the outer product fused into the update (`addr_`), which the authors do not do."""
 
     fused = True
 
 
 class BatchedShermanMorrison:
-    """All environments at once: bmm, then `baddbmm_` in place."""
+    """Sherman-Morrison for all environments at once: bmm, then `baddbmm_` in place."""
 
     def __init__(self, num_envs: int, dim: int, ridge: float) -> None:
         self.fresh = torch.eye(dim) / ridge
@@ -84,7 +84,7 @@ class BatchedShermanMorrison:
 
 
 class RllteLoop:
-    """The loop of rllte's E3B reward, re-expressed: batched storage, indexed per environment, a buffer for each."""
+    """The loop of rllte's E3B reward, rewritten: batched storage, indexed per environment, a buffer for each."""
 
     def __init__(self, num_envs: int, dim: int, ridge: float) -> None:
         self.fresh = torch.eye(dim) / ridge
@@ -116,7 +116,7 @@ PEERS: dict[str, type[DirectSolve | ShermanMorrison | BatchedShermanMorrison | R
 
 
 def best_time(action: Callable[[], object], seconds: float = 0.5) -> float:
-    """Shortest CPU time of one call, over as many calls as fit."""
+    """Returns the shortest CPU time of one call, over as many calls as fit into `seconds`."""
     best = float("inf")
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -127,7 +127,7 @@ def best_time(action: Callable[[], object], seconds: float = 0.5) -> float:
 
 
 def machine_limits() -> dict[str, float]:
-    """Stream read (GB/s) and matrix product (GFLOP/s, float32 and float64) that one thread reaches here."""
+    """Measures stream read (GB/s) and matrix product (GFLOP/s, float32 and float64) of one thread."""
     stream = torch.ones(32 * 1024 * 1024)
     limits = {"stream_read_gb": stream.numel() * 4 / best_time(stream.sum) / 1e9}
     for name, dtype in (("sgemm_gflop", torch.float32), ("dgemm_gflop", torch.float64)):

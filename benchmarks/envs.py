@@ -1,7 +1,7 @@
-"""Steps per second and milliseconds per reset of every id, ours against the simulator's own environment, in one run.
+"""Steps per second and milliseconds per reset of every id, compared with the simulator's own environment.
 
-    python -m benchmarks.envs                       every id, then the bars
-    python -m benchmarks.envs --quick               the same, roughly (a minute or two)
+    python -m benchmarks.envs                       every id, then the targets
+    python -m benchmarks.envs --quick               the same with fewer rounds (a minute or two)
     python -m benchmarks.envs --suite VizDoom       one suite
     python -m benchmarks.envs --ids ID [ID ...]     some ids
 
@@ -39,12 +39,12 @@ from e3b_gym.envs.registry import SUITES, all_tasks
 
 VECTOR_ID = "MiniHack-Freeze-Random-Restricted-v0"
 RESETS = 3
-NEED_DATA = {"Habitat-HM3D-v0"}  # and a simulator that no package index has
+NEED_DATA = {"Habitat-HM3D-v0"}  # also needs a simulator that pip cannot install
 """In a round."""
 
 
 def make_stock(id: str) -> Any:
-    """The simulator's own environment, or None."""
+    """Returns the simulator's own environment, or None."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outdated versions, pkg_resources
         if id.startswith("MiniHack-"):
@@ -71,7 +71,7 @@ def _stock_vizdoom() -> Any:
 
 
 def measure(id: str, rounds: int, steps: int) -> dict[str, tuple[float, float]]:
-    """name -> (seconds per step, seconds per reset); without "stock" where there is none."""
+    """Returns name -> (seconds per step, seconds per reset); without "stock" if there is none."""
     envs = {"ours": make(id), "stock": make_stock(id)}
     envs = {name: env for name, env in envs.items() if env is not None}
     stepping: dict[str, list[float]] = {name: [] for name in envs}
@@ -99,7 +99,7 @@ def _timed_reset(env: Any, seed: int) -> float:
 
 
 def _seconds_per_step(env: Any, steps: int, seed: int) -> float:
-    """The resets after endings are left out."""
+    """Measures the time per step, without the resets after episode ends."""
     stepping = 0.0
     for action in np.random.default_rng(seed).integers(env.action_space.n, size=steps):
         started = time.perf_counter()

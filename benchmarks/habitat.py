@@ -1,14 +1,14 @@
-"""Habitat on generated homes: steps per second through the real `habitat.Env`, and where the time goes.
+"""Habitat on generated homes: steps per second with the real `habitat.Env`, and the time of each part.
 
-    python -m benchmarks.habitat            the table, then the bars (about a minute)
-    python -m benchmarks.habitat --quick    the same, roughly
+    python -m benchmarks.habitat            the table, then the targets (about a minute)
+    python -m benchmarks.habitat --quick    the same with fewer rounds
 
-The bars (PASS or FAIL; a FAIL makes the exit code 1): one process steps at least 1500 times a second at 128 x 128 and
-700 times at 256 x 256, RGB and depth, and at least 200 times with coverage measured at every step.
+The targets (PASS or FAIL; a FAIL makes the exit code 1): one process runs at least 1500 steps per second at 128 x 128
+and 700 at 256 x 256, RGB and depth, and at least 200 with coverage measured at every step.
 
-Speeds are per second of processor time of this process, so that other programs on the machine matter little; wall-clock
-time is given beside them. Actions are uniform over forward and the two turns, resets are left out and given in
-milliseconds of their own, in homes that this process has not seen before.
+Speeds are per second of processor time of this process, so other programs hardly affect them; wall-clock speeds are
+printed next to them. Actions are uniform over forward and the two turns. Resets are timed separately, in homes that are
+not cached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BARS = {"128 x 128": 1500, "256 x 256": 700, "128 x 128, coverage": 200}
 
 
 def steps_per_second(env: Any, steps: int, rounds: int) -> tuple[float, float]:
-    """(of processor time, of wall-clock time): the median round."""
+    """Returns steps per second of processor time and of wall-clock time, medians over rounds."""
     actions = np.random.default_rng(0).integers(1, 4, (rounds + 1, steps))
     env.reset(options={"episode": 0})
     processor, wall = [], []
@@ -45,7 +45,7 @@ def steps_per_second(env: Any, steps: int, rounds: int) -> tuple[float, float]:
 
 
 def milliseconds(call: Callable[[int], Any], times: int) -> float:
-    """Processor time of one call; the median."""
+    """Returns the median processor time of one call."""
     taken = []
     for n in range(times):
         begun = time.process_time()
@@ -55,7 +55,7 @@ def milliseconds(call: Callable[[int], Any], times: int) -> float:
 
 
 def frames_per_second(num_envs: int, size: int, steps: int) -> float:
-    """Of an inline batch, per second of processor time."""
+    """Returns frames per second of processor time of an inline vector environment."""
     envs = make_vec(ID, num_envs, seed=0, split="val", size=size, allow_stop=False)
     envs.reset()
     actions = np.random.default_rng(0).integers(0, 3, (steps, num_envs))
@@ -69,7 +69,7 @@ def frames_per_second(num_envs: int, size: int, steps: int) -> float:
 
 
 def shares(size: int, times: int) -> dict[str, float]:
-    """Milliseconds of the parts of a step."""
+    """Returns the milliseconds of each part of a step."""
     from e3b_gym.envs.habitat.raycast import render
 
     env = make(ID, split="val", size=size, max_steps=10**9)
@@ -82,13 +82,13 @@ def shares(size: int, times: int) -> dict[str, float]:
         lambda _: sim.step(2),
         lambda _: render(sim.home.scene, x, 1.25, z, np.pi / 9 * next(turns), size, size, 90.0),
     ]
-    taken = [[milliseconds(part, 1) for part in parts] for _ in range(times)]  # in turn, of views all around
+    taken = [[milliseconds(part, 1) for part in parts] for _ in range(times)]  # alternating, in all directions
     whole, simulator, drawing = np.mean(taken, 0)
     return {"rays": drawing, "rest of the simulator": simulator - drawing, "habitat.Env": whole - simulator}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the tables and the bars; returns 1 if a bar is missed."""
+    """Prints the tables and the targets; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description="Habitat on generated homes.")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 50 steps")
     rounds, steps = (3, 50) if parser.parse_args(arguments).quick else (9, 200)
@@ -108,9 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts = ", ".join(f"{name} {ms:.2f}" for name, ms in shares(size, steps).items())
         print(f"a step at {size} x {size}, in ms: {parts}")
     missed = 0
-    for name, promised in BARS.items():
-        missed += speeds[name] < promised
-        print(f"{'PASS' if speeds[name] >= promised else 'FAIL'}  {speeds[name]:7,.0f} (promised {promised})  {name}")
+    for name, target in BARS.items():
+        missed += speeds[name] < target
+        print(f"{'PASS' if speeds[name] >= target else 'FAIL'}  {speeds[name]:7,.0f} (target {target})  {name}")
     return int(missed > 0)
 
 

@@ -1,4 +1,4 @@
-"""How fast IMPALA trains: frames per second of the whole loop, and microseconds per frame by stage.
+"""Training speed of IMPALA: frames per second of the whole loop, and microseconds per frame by stage.
 
     python -m benchmarks.impala [--quick] [--rounds N] [--seconds S] [--json FILE]
 
@@ -6,7 +6,7 @@ Real MiniHack, actors and a learner in processes of one thread each, E3B and no 
 every frame learned from once as IMPALA does (the `home` preset takes three passes), against a stand-in of the authors'
 loop with the same network sizes (`benchmarks.impala_authors`: one copy on each of the same two cores). Contenders take
 turns in one run, and the median over the rounds counts. Times are wall-clock, so the machine should be idle: the load
-before the run is printed. Exit code 1: a bar is missed.
+before the run is printed. Exit code 1: a target is missed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WAITING = ("rollout", "actor_wait")
 
 @dataclass(frozen=True)
 class Contender:
-    """A training run, ours or the authors' way."""
+    """A training run, ours or the stand-in of the authors' loop."""
 
     env: str
     net: str
@@ -96,7 +96,7 @@ def measure_ours(config: Config, seconds: float) -> Measurement:
 
 
 def measure_authors(config: Config, bonus: bool) -> Measurement:
-    """One copy per core, side by side; their frames together, until the last has finished an iteration."""
+    """Runs one copy per core at the same time; returns the sum of their speeds."""
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
         copies = pool.starmap(_iterate_once, [(replace(config, seed=seed), bonus) for seed in range(CORES)])
     frames, act, learn = map(sum, zip(*copies, strict=True))
@@ -129,7 +129,7 @@ ALL = (*QUICK, E3B_ROOMS, E3B_PAPER, NONE_PAPER, AUTHORS_PAPER)
 def bars(
     speed: dict[Contender, float], stages: dict[Contender, dict[str, float]]
 ) -> list[tuple[str, float, float, bool]]:
-    """(what, value, bar, whether it holds) of what was measured."""
+    """Returns (name, value, target, whether it is met) of each target that was measured."""
     found = []
 
     def at_least(what: str, value: float, bar: float) -> None:

@@ -1,13 +1,13 @@
-"""A stand-in for the authors' training loop: what a frame costs when it is computed their way.
+"""A stand-in for the authors' training loop, to measure the cost of a frame computed as in their code.
 
-Written from what is known of their release, with our environments, networks, losses and V-trace, so that only the way
-of computing differs:
+Written from what is known of their release, with our environments, networks, losses and V-trace, so that only the
+computation differs:
     acting      one environment at a time: a policy forward and an encoder forward with B = 1 for every step
     bonus       a float32 inverse per environment, updated by Sherman-Morrison at every step
     learning    B = 8 unrolls of T = 80, plain modules, nn.LSTM called step by step because of the resets; the encoder
                 is run again for the inverse model
-Generous to them in two ways: the environments are ours (several times faster than MiniHack's own), and a process acts
-and learns in turn without queues or waiting, so that two of them use two cores perfectly.
+It favours the authors in two ways: the environments are ours (several times faster than MiniHack's own), and each
+process alternates between acting and learning without queues or waiting, so that two of them use two cores fully.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class AuthorsLoop:
     """Acts and learns with E3B, or without a bonus, one iteration (8 x 80 frames) at a time.
 
     Args:
-        config: the run; its network's sizes and hyper-parameters are used.
-        bonus: False leaves encoder and ellipse out.
+        config: configuration of the run; network sizes and hyper-parameters are taken from it.
+        bonus: False: without encoder and ellipse.
     """
 
     def __init__(self, config: Config, bonus: bool = True) -> None:
@@ -66,7 +66,7 @@ class AuthorsLoop:
         )
 
     def iterate(self, steps: int = STEPS) -> tuple[int, float, float]:
-        """Frames, and seconds of acting and of learning; with fewer `steps` a warm-up, learning on what is there."""
+        """Runs one iteration; returns frames, seconds of acting and seconds of learning. Fewer `steps`: a warm-up."""
         start = time.perf_counter()
         for env in range(ENVS):
             for t in range(steps):

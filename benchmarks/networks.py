@@ -1,11 +1,11 @@
-"""MiniHack's networks, fast path against PyTorch's plain modules: microseconds per frame on one thread, and accuracy.
+"""MiniHack networks, fast path compared with PyTorch's plain modules: microseconds per frame on one thread, accuracy.
 
-Frames come from random play of 64 environments for 81 steps after a warm-up (`paper` trains on 8 of them, `fast` on
+Frames come from a random policy in 64 environments for 81 steps after a warm-up (`paper` trains on 8 of them, `fast` on
 all). Training is forward and backward of the whole network, or of one trunk with its block of the first layer; the
-plain modules get fewer rows, which costs them nothing per row. Acting is 81 steps of 64 rows without gradients, the
-memo cleared before the first. All ways take turns within a run; the numbers are medians of CPU seconds of this thread,
-which other processes disturb less than wall-clock. Errors are the largest of a tensor relative to its largest entry,
-against float64, the worst over the output and all gradients.
+plain modules get fewer rows, which does not change their cost per row. Acting is 81 steps of 64 rows without gradients,
+with the memo cleared before the first. All variants alternate; the numbers are medians of CPU seconds of this thread,
+which other processes affect less than wall-clock time. Errors are the largest error of a tensor relative to its largest
+entry, compared with float64, the maximum over the output and all gradients.
 
     python -m benchmarks.networks [--variant fast|paper] [--quick] [--json FILE]
 """
@@ -44,7 +44,7 @@ Obs = dict[str, Tensor]
 
 
 def play(level: str, variant: str) -> tuple[spaces.Space[Any], Obs]:
-    """The space of one environment's observations, and frames [STEPS * NUM_ENVS, ...], time first."""
+    """Returns the observation space of one environment, and frames [STEPS * NUM_ENVS, ...], time first."""
     pool = {"level_pool": 8} if "MultiRoom" in level else {}
     env: Any = envs.make_vec(level, NUM_ENVS, **env_options(variant), **pool)
     rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def play(level: str, variant: str) -> tuple[spaces.Space[Any], Obs]:
 
 
 def take_turns(ways: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
-    """Microseconds per row of each way, given as a function and its number of rows."""
+    """Returns microseconds per row of each variant, given as a function and its number of rows."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for function, _ in ways.values():
         function()
@@ -74,7 +74,7 @@ def take_turns(ways: dict[str, tuple[Callable[[], object], int]], rounds: int) -
 
 
 def train(network: MiniHackNetwork, obs: Obs) -> dict[str, Tensor]:
-    """One forward and backward; the output and all gradients."""
+    """Runs one forward and backward pass; returns the output and all gradients."""
     network.zero_grad()
     out: Tensor = network(obs)
     _backward(out)
@@ -83,7 +83,7 @@ def train(network: MiniHackNetwork, obs: Obs) -> dict[str, Tensor]:
 
 
 def train_trunk(function: Callable[[Tensor], Tensor], rows: Tensor, once: bool) -> None:
-    """Forward and backward of one trunk; with `once` it sees each different row once."""
+    """Runs forward and backward of one trunk; with `once`, only on the different rows."""
     if once:
         different, numbers = unique_rows(rows)
         out = sum_rows(function(different), numbers.unsqueeze(1))
@@ -93,13 +93,13 @@ def train_trunk(function: Callable[[Tensor], Tensor], rows: Tensor, once: bool) 
 
 
 def _backward(out: Tensor) -> None:
-    """From a random cotangent: that of a plain sum vanishes behind LayerNorm."""
+    """Runs backward with a random output gradient: that of a plain sum is zero after LayerNorm."""
     cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out.dtype)
     torch.autograd.backward(out, cotangent)
 
 
 def trunk_ways(network: MiniHackNetwork, obs: Obs, few: int) -> dict[str, tuple[Callable[[], object], int]]:
-    """Each trunk plain, with different rows only, with different patches only, and with both."""
+    """Returns each trunk as plain module, with different rows only, with different patches only, and with both."""
     ways: dict[str, tuple[Callable[[], object], int]] = {
         "message, plain": (partial(train_trunk, network.message, obs["message"][:few], False), few),
         "message, rows once": (partial(train_trunk, network.message, obs["message"], True), len(obs["message"])),
@@ -127,7 +127,7 @@ def worst_error(got: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
 
 
 def measure(level: str, variant: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Numbers of one network on one level: training, trunks, acting, errors."""
+    """Measures one network on one level: training, trunks, acting, errors."""
     space, frames = play(level, variant)
     fast = minihack_network(space, variant, layer_norm=True, seed=0)
     plain, remembering = copy.deepcopy(fast), copy.deepcopy(fast)
@@ -154,11 +154,11 @@ def measure(level: str, variant: str, rounds: int) -> dict[str, dict[str, float]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints and stores the numbers; 1 if a network is less than `LEAST_SPEEDUP` times as fast as the plain one."""
+    """Prints and stores the numbers; returns 1 if a speedup over the plain modules is below `LEAST_SPEEDUP`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=TRAINED_ENVS, help="one network instead of both")
     parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--json", type=Path, help="where to store the numbers")
+    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     record, failed = {}, False
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
             speedup = numbers["training"]["plain"] / numbers["training"]["fast path"]
             failed |= speedup < LEAST_SPEEDUP
             verdict = "PASS" if speedup >= LEAST_SPEEDUP else "FAIL"
-            print(f"\n{variant} on {level}: {speedup:.1f}x (bar {LEAST_SPEEDUP:g}x) {verdict}")
+            print(f"\n{variant} on {level}: {speedup:.1f}x (target {LEAST_SPEEDUP:g}x) {verdict}")
             for title in ("training", "trunks", "acting"):
                 print(f"  {title}, us/frame:", "; ".join(f"{way} {us:g}" for way, us in numbers[title].items()))
             print("  error:", "; ".join(f"{way} {error:.1e}" for way, error in numbers["error"].items()), flush=True)

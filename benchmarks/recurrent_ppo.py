@@ -1,9 +1,10 @@
-"""Training and end-to-end speed of agents.RecurrentPPO against sb3-contrib's, interleaved in one run on one thread.
+"""Training and end-to-end speed of e3b_gym.sb3.RecurrentPPO compared with sb3-contrib's, alternating on one thread.
 
-Dict observations, 8 environments, n_steps 128, LSTM 256 for actor and critic; all else contrib's defaults (minibatches
-of 128, 10 epochs). The environment costs almost nothing, so the ratio is the agents'. contrib loops over time only in
-minibatches where some episode starts and pads more the more do, so several episode lengths are measured; with very
-long ones it rarely loops. Times are CPU seconds of this process, which other processes disturb less than wall-clock.
+Dict observations, 8 environments, n_steps 128, LSTM 256 for actor and critic; otherwise contrib's defaults (minibatches
+of 128, 10 epochs). The environment costs almost nothing, so the ratio is that of the agents. contrib loops over time
+only in minibatches in which an episode starts, and pads more if many do, so several episode lengths are measured; with
+very long episodes it rarely loops. Times are CPU seconds of this process, which other processes affect less than
+wall-clock time.
 
     python -m benchmarks.recurrent_ppo [--quick] [--json FILE]
 """
@@ -35,7 +36,7 @@ ALGORITHMS = {"contrib": sb3_contrib.RecurrentPPO, "ours": RecurrentPPO}
 
 
 class DictStream(gym.Env[dict[str, Any], Any]):
-    """Dict observations taken in turn from a fixed set; episodes end by chance after `length` steps on average."""
+    """Dict observations from a fixed set; episodes end at random after `length` steps on average."""
 
     def __init__(self, length: int, seed: int) -> None:
         self.observation_space = spaces.Dict(
@@ -58,7 +59,7 @@ class DictStream(gym.Env[dict[str, Any], Any]):
 
 
 def _model(name: str, length: int) -> tuple[Any, Any]:
-    """A model that has compiled, collected and trained once, and its callback."""
+    """Returns a model that has compiled, collected and trained once, and its callback."""
     env = DummyVecEnv([partial(DictStream, length, seed) for seed in range(N_ENVS)])
     policy_kwargs = {"lstm_hidden_size": LSTM_SIZE}
     model = ALGORITHMS[name](
@@ -70,7 +71,7 @@ def _model(name: str, length: int) -> tuple[Any, Any]:
 
 
 def _rollout_and_train(model: Any, callback: Any, epochs: int) -> tuple[float, float]:
-    """CPU seconds of one rollout and of one epoch of training on it."""
+    """Returns CPU seconds of one rollout and of one epoch of training on it."""
     start = time.process_time()
     model.collect_rollouts(model.env, callback, model.rollout_buffer, N_STEPS)
     collected = time.process_time()
@@ -80,11 +81,11 @@ def _rollout_and_train(model: Any, callback: Any, epochs: int) -> tuple[float, f
 
 
 def measure(length: int, rounds: int, epochs: int = 2) -> dict[str, Any]:
-    """Speeds of both agents on episodes of about `length` steps.
+    """Measures both agents on episodes of about `length` steps.
 
     Args:
         length: mean episode length.
-        rounds: times that each agent collects and trains, in turn.
+        rounds: number of times that each agent collects and trains, alternating.
         epochs: epochs trained and timed per round; end-to-end figures are for the default of 10.
     """
     models = {name: _model(name, length) for name in ALGORITHMS}
@@ -110,7 +111,7 @@ def measure(length: int, rounds: int, epochs: int = 2) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> list[dict[str, Any]]:
-    """One row per episode length; quick measures them all in fewer rounds."""
+    """Returns one row per episode length; `quick`: fewer rounds."""
     threads = th.get_num_threads()
     th.set_num_threads(1)
     try:
@@ -122,7 +123,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE")
     arguments = parser.parse_args()
     rows = run(arguments.quick)
     print("episode |  frames/s trained per epoch |  frames/s end to end (10 epochs)")

@@ -1,17 +1,17 @@
-"""What the exploration bonus costs a Stable-Baselines3 user: frames per second without, with ours and with rllte's.
+"""Cost of the exploration bonus in Stable-Baselines3: frames per second without, with ours and with rllte's.
 
     python -m benchmarks.sb3 [--quick] [--rounds N] [--json FILE]
 
 PPO on MiniGrid-DoorKey-8x8 with 16 environments (MultiInputPolicy, minibatches of 256, 4 epochs), a slow simulator, and
 on Rooms-K4 with 64 (MlpPolicy, minibatches of 1024, 3 epochs), a fast one; rollouts of 128 steps, all environments in
-this process; embeddings of d = 64 numbers, our default, and of 512. Then RecurrentPPO, contrib's against ours, as
-`benchmarks.recurrent_ppo` measures it. One thread; contenders take turns within one run, a rollout and its training
-each, and times are CPU seconds of this process, so a busy machine disturbs the ratios little. Exit code 1: bar missed.
+this process; embeddings of d = 64 numbers, our default, and of 512. Then RecurrentPPO, contrib's and ours, as in
+`benchmarks.recurrent_ppo`. One thread; contenders alternate, a rollout and its training each, and times are CPU seconds
+of this process, so other load hardly affects the ratios. Exit code 1: a target is missed.
 
-rllte (`pip install rllte-core`) is measured where it can be imported. Its recipe for SB3 computes the bonus when a
-rollout is full, one environment step at a time, and adds it to the advantages. It takes no Dict observations: it gets
-them flattened, and embeddings as long as ours. No bonus can be faster than PPO alone, so PPO's own ratio to rllte's
-recipe is the most that any could reach.
+rllte (`pip install rllte-core`) is measured if it can be imported. Its recipe for SB3 computes the bonus when a rollout
+is full, one environment step at a time, and adds it to the advantages. It does not support Dict observations: it gets
+them flattened, and embeddings of the same length as ours. No bonus can be faster than PPO alone, so the ratio of plain
+PPO to rllte's recipe is an upper limit.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ N_STEPS = 128
 
 
 @dataclass(frozen=True)
-class World:
-    """Environments, the PPO for them, and the length of the bonus's embeddings."""
+class Setting:
+    """Environments, the arguments of PPO for them, and the length of the embeddings."""
 
     env: str
     num_envs: int
@@ -56,9 +56,9 @@ class World:
     dim: int = 64
 
 
-_MINIGRID = World("MiniGrid-DoorKey-8x8-v0", 16, "MultiInputPolicy", {}, {"batch_size": 256, "n_epochs": 4})
-_ROOMS = World("Rooms-K4-v0", 64, "MlpPolicy", {"clock": True, "flat": True}, {"batch_size": 1024, "n_epochs": 3})
-WORLDS = {
+_MINIGRID = Setting("MiniGrid-DoorKey-8x8-v0", 16, "MultiInputPolicy", {}, {"batch_size": 256, "n_epochs": 4})
+_ROOMS = Setting("Rooms-K4-v0", 64, "MlpPolicy", {"clock": True, "flat": True}, {"batch_size": 1024, "n_epochs": 3})
+SETTINGS = {
     "MiniGrid": _MINIGRID,
     "Rooms": _ROOMS,
     "MiniGrid, d = 512": replace(_MINIGRID, dim=512),
@@ -67,7 +67,7 @@ WORLDS = {
 
 
 def flat(observations: Any) -> torch.Tensor:
-    """Observations [T, N, ...] as float vectors [T, N, width]: MiniGrid's Dict, or what is flat already."""
+    """Converts observations [T, N, ...], MiniGrid's Dict or flat ones, to float vectors [T, N, width]."""
     if not isinstance(observations, dict):
         return torch.as_tensor(observations)
     image = torch.as_tensor(observations["image"], dtype=torch.float32).flatten(-3) / 10  # [..., 147]
@@ -76,7 +76,7 @@ def flat(observations: Any) -> torch.Tensor:
 
 
 class RllteE3B(BaseCallback):
-    """rllte's E3B on each full rollout, added to advantages and returns: what its example for SB3 does."""
+    """rllte's E3B on each full rollout, added to advantages and returns, as in its example for SB3."""
 
     def __init__(self, venv: VecEnv, dim: int) -> None:
         super().__init__()
@@ -126,40 +126,40 @@ def can_import_rllte() -> bool:
 
 
 class Contender:
-    """A PPO with its callback. Its first rollout, which compiles, is outside the clock."""
+    """A PPO with its callback. Its first rollout, which compiles, is not timed."""
 
-    def __init__(self, name: str, world: World) -> None:
-        venv = make_vec_env(world.env, n_envs=world.num_envs, seed=0, **world.options)
-        self.venv, callback = CONTENDERS[name](venv, world.dim)
-        self.model = PPO(world.policy, self.venv, n_steps=N_STEPS, seed=0, device="cpu", **world.ppo)
+    def __init__(self, name: str, setting: Setting) -> None:
+        venv = make_vec_env(setting.env, n_envs=setting.num_envs, seed=0, **setting.options)
+        self.venv, callback = CONTENDERS[name](venv, setting.dim)
+        self.model = PPO(setting.policy, self.venv, n_steps=N_STEPS, seed=0, device="cpu", **setting.ppo)
         _, self.callback = self.model._setup_learn(10**9, callback)
         self.callback.on_training_start({}, {})
         self.seconds()
 
     def seconds(self) -> float:
-        """CPU time of one rollout and its training."""
+        """Returns the CPU time of one rollout and its training."""
         start = time.process_time()
         self.model.collect_rollouts(self.venv, self.callback, self.model.rollout_buffer, N_STEPS)
         self.model.train()
         return time.process_time() - start
 
 
-def measure(world: World, rounds: int) -> dict[str, float]:
-    """Frames per second by contender, from medians over rounds; without rllte where it cannot be imported."""
+def measure(setting: Setting, rounds: int) -> dict[str, float]:
+    """Returns frames per second by contender, from medians over rounds; without rllte if it cannot be imported."""
     names = [name for name in CONTENDERS if name != _RLLTE or can_import_rllte()]
-    contenders = {name: Contender(name, world) for name in names}
+    contenders = {name: Contender(name, setting) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, contender in contenders.items():
             seconds[name].append(contender.seconds())
     for contender in contenders.values():
         contender.venv.close()
-    return {name: world.num_envs * N_STEPS / float(np.median(times)) for name, times in seconds.items()}
+    return {name: setting.num_envs * N_STEPS / float(np.median(times)) for name, times in seconds.items()}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A ratio and what it must reach; None = a peer is missing."""
+    """A ratio and its target; ratio None: not measured."""
 
     name: str
     ratio: float | None
@@ -182,8 +182,8 @@ def compare(speeds: dict[str, dict[str, float]], recurrent: Sequence[dict[str, A
     return bars
 
 
-def print_speeds(world: World, speeds: dict[str, float]) -> None:
-    print(f"{world.env}, {world.num_envs} environments, d = {world.dim}")
+def print_speeds(setting: Setting, speeds: dict[str, float]) -> None:
+    print(f"{setting.env}, {setting.num_envs} environments, d = {setting.dim}")
     print(f"  {'':20} {'frames/s':>9} {'of PPO':>7} {'x rllte':>8} {'cost of the bonus':>18}")
     for name in CONTENDERS:
         if name not in speeds:
@@ -207,25 +207,25 @@ def print_recurrent(rows: Sequence[dict[str, Any]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--quick", action="store_true", help="one round of the first world, one episode length of RecurrentPPO"
+        "--quick", action="store_true", help="one round of the first setting, one episode length of RecurrentPPO"
     )
-    parser.add_argument("--rounds", type=int, default=8, help="turns of each contender")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers there")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of each contender")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers to FILE")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     facts = provenance()
     print(*(f"{name}: {value}" for name, value in facts.items()), "", sep="\n")
     speeds = {}
-    for name, world in list(WORLDS.items())[: 1 if options.quick else None]:
-        speeds[name] = measure(world, 1 if options.quick else options.rounds)
-        print_speeds(world, speeds[name])
+    for name, setting in list(SETTINGS.items())[: 1 if options.quick else None]:
+        speeds[name] = measure(setting, 1 if options.quick else options.rounds)
+        print_speeds(setting, speeds[name])
     rows = [recurrent_ppo.measure(40, rounds=1, epochs=1)] if options.quick else recurrent_ppo.run()
     print_recurrent(rows)
     bars = compare(speeds, rows)
     print()
     for bar in bars:
         ratio = "-" if bar.ratio is None else f"{bar.ratio:.2f}"
-        print(f"{bar.name:64} {ratio:>6}   bar {bar.bar:<4} {bar.verdict}")
+        print(f"{bar.name:64} {ratio:>6}   target {bar.bar:<4} {bar.verdict}")
     if options.json:
         verdicts = [asdict(bar) | {"verdict": bar.verdict} for bar in bars]
         record = {"provenance": facts, "frames_per_second": speeds, "recurrent": rows, "bars": verdicts}
