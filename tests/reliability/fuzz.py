@@ -1,0 +1,277 @@
+"""Malformed command lines, config files, curves and checkpoints for every command, from one seed.
+
+    make fuzz N=2000                  or: python -m tests.reliability.fuzz --cases 2000 --seed 0 [--out FOLDER]
+
+Each case calls a command's `main(arguments)` in this process and checks: it works; or it prints one line that starts
+with "error: ", returns 2, and every file that existed before is byte for byte what it was. A payload that a file
+carries must not run. Case k of a seed can be repeated alone: --seed S --first k --cases 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from e3b_gym.envs.__main__ import main as envs
+from experiments.coverage import main as coverage
+from experiments.evaluate import main as evaluate
+from experiments.progress import Progress
+from experiments.provenance import provenance
+from experiments.train import main as train
+from experiments.watch import main as watch
+from tests.reliability.damage import damaged_checkpoint, damaged_config, damaged_curve
+from tests.reliability.mistakes import coverage_line, envs_line, garbled, look_line, train_line
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "watch": watch,
+    "coverage": coverage,
+    "envs": envs,
+}
+SECONDS = 4.0
+"""A case that has not ended by then was accepted, and is stopped."""
+MEMORY = 6 << 30
+"""Bytes of address space on top of those in use; so that absurd sizes fail at once."""
+
+
+class StillRunning(BaseException):
+    """The time of a case is over."""
+
+
+@dataclass
+class Case:
+    """One call of a command."""
+
+    number: int
+    kind: str
+    command: str
+    arguments: list[str]
+
+
+@dataclass
+class Found:
+    """How cases ended: by outcome, by kind of case; and those that broke the promise."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[dict[str, object]] = field(default_factory=list)
+    lines: Counter[str] = field(default_factory=Counter)
+
+
+class Fuzz:
+    """Makes cases and runs them in a folder of their own.
+
+    Args:
+        folder: for the runs; removed by the caller.
+        seed: of all cases.
+        agents: whose runs are damaged.
+        habitat: whether there is a run for `coverage` (needs habitat-lab).
+    """
+
+    def __init__(self, folder: Path, seed: int, agents: Sequence[str], habitat: bool = True) -> None:
+        self.folder, self.seed, self.agents = folder, seed, tuple(agents)
+        self.runs = folder / "originals"
+        with _quiet():
+            for agent in agents:
+                made = train([*_tiny(agent), f"RUN={self.runs / agent}", "STEPS=64", "checkpoint_minutes=1e-9"])
+                if made != 0:
+                    raise RuntimeError(f"the run of {agent} that all cases start from was not made")
+            if habitat:
+                train(["ENV=Habitat-FloorPlan-v0", "METHOD=random", "env.size=32", f"RUN={self.runs / 'homes'}"])
+        self.payload = folder / "payload"
+
+    def case(self, number: int) -> Case:
+        """Case `number`, with its files in place."""
+        draw = random.Random(f"{self.seed}-{number}")
+        place = self.folder / "case"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        kinds = {"options": 32, "config": 16, "curve": 12, "checkpoint": 16, "look": 12, "envs": 9, "coverage": 3}
+        kind = draw.choices(list(kinds), list(kinds.values()))[0]
+        if kind == "envs":
+            return Case(number, kind, "envs", garbled(draw, envs_line(draw, place)))
+        if kind == "coverage":
+            return Case(number, kind, "coverage", garbled(draw, coverage_line(draw, self.runs, place)))
+        agent = draw.choice(self.agents)
+        if kind == "options":
+            return Case(number, kind, "train", garbled(draw, train_line(draw, agent, _tiny(agent), place)))
+        run = place / "run"
+        shutil.copytree(self.runs / agent, run)
+        if kind == "look":
+            command = draw.choice(["evaluate", "watch"])
+            return Case(number, kind, command, garbled(draw, look_line(draw, command, run, place)))
+        {"config": damaged_config, "curve": damaged_curve, "checkpoint": damaged_checkpoint}[kind](
+            draw, run, self.payload
+        )
+        command = "train" if kind == "curve" else draw.choice(["train", "evaluate", "watch"])
+        more = ["RESUME=1", "STEPS=96"] if command == "train" else ["EPISODES=1"]
+        return Case(number, kind, command, [f"RUN={run}", *more])
+
+    def run(self, case: Case, found: Found) -> None:
+        """Calls the command and checks what came of it."""
+        before = snapshot(self.folder)
+        outcome, said = call(case)
+        after = snapshot(self.folder)
+        found.kinds[case.kind] += 1
+        problem = ""
+        errors = [line for line in said.splitlines() if not line.startswith("warning: ")]
+        if outcome.startswith("exception"):
+            problem = "traceback"
+        elif outcome == "refused":
+            changed = [name for name, content in before.items() if after.get(name) != content]
+            if changed:
+                problem = f"changed {', '.join(changed)}"
+            elif len(errors) != 1 or not errors[0].startswith("error: ") or len(errors[0]) < 20:
+                problem = f"{len(errors)} lines in place of one"
+            else:
+                found.lines[errors[0].split(self.folder.name)[0][:60]] += 1
+        if self.payload.exists():
+            problem = "the payload ran"
+            self.payload.rmdir()
+        found.outcomes[(problem and "broke the promise") or outcome] += 1
+        if problem:
+            entry = {"case": case.number, "kind": case.kind, "command": case.command, "arguments": case.arguments}
+            found.failures.append({**entry, "problem": problem, "outcome": outcome, "stderr": said[-2000:]})
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file of the case, but for locks, which hold the number of a process."""
+    files = (file for file in (folder / "case").rglob("*") if file.name != ".lock" and file.is_file())
+    return {str(file): file.read_bytes() for file in files}
+
+
+def call(case: Case) -> tuple[str, str]:
+    """The outcome of a case, and what it wrote to stderr."""
+    errors = io.StringIO()
+    try:
+        with _quiet(errors), _short_training(), _time_limit():
+            code = COMMANDS[case.command](case.arguments)
+    except StillRunning:
+        return "works (stopped)", errors.getvalue()
+    except SystemExit as end:  # --help of argparse
+        code = end.code if isinstance(end.code, int) else 1
+    except Exception:  # noqa: BLE001  # that is the question
+        return "exception", errors.getvalue() + traceback.format_exc()
+    if code in (0, 1, 2):
+        return ("works", "works (diverged)", "refused")[code], errors.getvalue()
+    return f"exception: code {code}", errors.getvalue()
+
+
+def _tiny(agent: str) -> list[str]:
+    common = ["ENV=Rooms-K3-v0", f"AGENT={agent}", "env.max_steps=6", "n_envs=4", "n_steps=8", "batch_size=16", "dim=8"]
+    own = {"impala": "engine=inline lstm=8", "ppo": "n_epochs=1 hidden=8"}
+    return [*common, "log_seconds=0", *own.get(agent, "n_epochs=1 hidden=8 lstm=8").split()]
+
+
+@contextlib.contextmanager
+def _quiet(errors: io.StringIO | None = None) -> Iterator[None]:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO() if errors is None else errors),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("always")
+        yield
+
+
+@contextlib.contextmanager
+def _short_training() -> Iterator[None]:
+    """Training stops at the second update."""
+    updates, add = [], Progress.add
+
+    def counted(self: Progress, *given: Any) -> None:
+        updates.append(1)
+        add(self, *given)
+
+    def stopped(self: object) -> bool:
+        return len(updates) > 1
+
+    with (
+        mock.patch("experiments.train.Stopper.__call__", stopped),
+        mock.patch("experiments.progress.Progress.add", counted),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _time_limit() -> Iterator[None]:
+    def end(*_: object) -> None:
+        raise StillRunning
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # again, where a destructor swallowed it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fuzz(cases: int, seed: int, first: int, agents: Sequence[str], habitat: bool, report: bool = False) -> Found:
+    """Runs so many cases from number `first` on."""
+    found, start = Found(), time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="fuzz"))
+    here = Path.cwd()
+    try:
+        maker = Fuzz(folder, seed, agents, habitat)
+        os.chdir(folder / "originals")  # a run without RUN= goes below the working directory
+        for number in range(first, first + cases):
+            maker.run(maker.case(number), found)
+            if report and (number + 1) % 100 == 0:
+                pace = (number + 1 - first) / (time.monotonic() - start)
+                print(f"{number + 1 - first} cases, {pace:.1f}/s, {dict(found.outcomes)}", flush=True)
+    finally:
+        os.chdir(here)
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--out", type=Path, help="folder for fuzz.json")
+    given = parser.parse_args()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if os.name == "posix" else 0
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
+    found = fuzz(given.cases, given.seed, given.first, ("impala", "ppo", "recurrent_ppo"), True, report=True)
+    content = {
+        "cases": given.cases,
+        "seed": given.seed,
+        "first": given.first,
+        "outcomes": dict(found.outcomes),
+        "kinds": dict(found.kinds),
+        "failures": found.failures,
+        "provenance": provenance(),
+    }
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "fuzz.json").write_text(json.dumps(content, indent=1) + "\n")
+    for failure in found.failures[:20]:
+        print(json.dumps(failure, indent=1))
+    print({**found.outcomes})
+    return 1 if found.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

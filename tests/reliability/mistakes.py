@@ -1,0 +1,145 @@
+"""Command lines that somebody might type: right ones, nearly right ones, and nonsense."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+from agents.impala.config import Config
+from e3b_gym.bonuses.methods import METHODS
+from e3b_gym.config import option_types
+from experiments.ppo_config import PPOConfig
+from experiments.settings import RunOptions
+
+VALUES = (
+    "0", "1", "2", "4", "8", "-1", "-5", "0.5", "1.5", "3e-4", "1e-9", "1e400", "-1e400", "1e400k", "nan", "inf",
+    "-inf", "1e9M", "10M", "2k", "k", "M", "1_000", "0x10", "\u0661", str(2**31), str(2**63), str(2**70), "true",
+    "false", "yes", "no", "on", "off", "True", "None", "null", "none", "", " ", "abc", "e3b", "paper", "default",
+    "authors", "home", "std", "message", "[message", "[message, blstats]", "[1, 2]", "{a: 1}", "[[]]", "*x",
+    "&a [*a]", "a b", "a,b", "a;b", "!!python/name:os.system", "!!python/object/apply:os.mkdir [payload]", "\\", "'",
+    '"', "$x", "$(x)", "`x`", "../..", "/", "/dev/null", "/dev/null/x", "/proc/x", "\t", "\n", "a\nb", "\u00e9",
+    "\udcff", "\U0001f600", "%s", "{}", "x" * 300, "-" * 50, "=", "a=b", "--help", "-h", "help",
+)  # fmt: skip
+ENVIRONMENTS = (
+    "Rooms-K3-v0", "Rooms-K4-v0", "CartPole-v1", "Blackjack-v1", "Pendulum-v1", "MiniGrid-Empty-5x5-v0", "Rooms-K0-v0",
+    "Rooms-K99999-v0", "Rooms-Kx-v0", "Rooms-K3", "Rooms K3 v0", "rooms-k3-v0", "MiniHack-Nothing-v0", "Vizdoom-v0",
+    "Habitat-v0", "Nothing-v0", "no_module:Thing-v0", "a:b:c", ":", "-v0", "../../etc/passwd", "CartPole-v9",
+    "CartPole",    "FrozenLake-v1", "Taxi-v3",
+)  # fmt: skip
+PLAIN = ("env", "method", "engine", "env_options", "bonus", "threads", "actors")
+"""Fields that are not mutated at random: they start processes, or have mutations of their own."""
+FIELDS = sorted(
+    {field.name for kind in (Config, PPOConfig, RunOptions) for field in dataclasses.fields(kind)} - set(PLAIN)
+)
+BONUS = sorted({name for method in METHODS for name in option_types(method)})
+ENV_OPTIONS = ("max_steps", "clock", "noise", "flat", "seed", "num_envs", "id", "kind", "render_mode", "nothing", "")
+
+
+def train_line(draw: random.Random, agent: str, tiny: list[str], place: Path) -> list[str]:
+    """A tiny run with some options changed."""
+    line = [*tiny, f"RUN={place / 'new'}", "STEPS=64"]
+    for _ in range(draw.choice([1, 1, 1, 2, 3])):
+        what = draw.random()
+        value = draw.choice(VALUES)
+        if what < 0.4:
+            line.append(f"{draw.choice(FIELDS)}={value}")
+        elif what < 0.6:
+            prefix = draw.choice(["", "bonus.", "bonus."])
+            line += [f"{prefix}{draw.choice(BONUS)}={value}", f"METHOD={draw.choice(list(METHODS))}"]
+        elif what < 0.7:
+            line.append(f"env.{draw.choice(ENV_OPTIONS)}={value}")
+        elif what < 0.8:
+            line.append(f"ENV={draw.choice(ENVIRONMENTS)}")
+        elif what < 0.9:
+            line.append(
+                f"{draw.choice(['AGENT', 'METHOD', 'PRESET', 'SEED', 'NET', 'STEPS', 'RESUME', 'FPS'])}={value}"
+            )
+        else:
+            line = [argument for argument in line if not argument.startswith("RUN=")]
+            line.append(f"RUN={folder_of(draw, place)}")
+    return line
+
+
+def folder_of(draw: random.Random, place: Path) -> str:
+    """Folders of which most cannot be that of a run."""
+    (place / "file").write_text("mine")
+    (place / "full").mkdir(exist_ok=True)
+    (place / "full" / "notes").write_text("mine")
+    if not (place / "link").is_symlink():
+        (place / "link").symlink_to(place / "nowhere" / "deep")
+        (place / "loop").symlink_to(place / "loop")
+    names = ["file", "file/below", "full", "link", "loop", "x" * 300, "new\n", "a b", "it's", "a$x", "\udcff", "new"]
+    return draw.choice([str(place / draw.choice(names)), "", "/proc/run", "/dev/null", "/dev/null/x"])
+
+
+def look_line(draw: random.Random, command: str, run: Path, place: Path) -> list[str]:
+    """evaluate or watch with some options changed."""
+    line = [f"RUN={run}", "EPISODES=1"]
+    for _ in range(draw.choice([1, 1, 2])):
+        name = draw.choice(["EPISODES", "SEED", "CHECKPOINT", "GREEDY", "FPS", "RECORD", "RUN", "ENV", "beta", "STEPS"])
+        value = draw.choice([*VALUES, "latest", "best"])
+        if name == "RUN":
+            value = folder_of(draw, place)
+        if name == "RECORD":
+            value = draw.choice(
+                [str(place / "film.gif"), str(place / "file" / "film.gif"), str(place), "film.avi", value]
+            )
+            (place / "file").write_text("mine")
+        line.append(f"{name}={value}")
+    return line
+
+
+def envs_line(draw: random.Random, place: Path) -> list[str]:
+    """`python -m e3b_gym.envs` with some options changed."""
+    line = [draw.choice(ENVIRONMENTS), "--steps", "3"]
+    for _ in range(draw.choice([0, 1, 1, 2])):
+        option = draw.choice(["--watch", "--keys", "--seed", "--steps", "--fps", "--record", "--nothing", "stray"])
+        line.append(option)
+        if option in ("--seed", "--steps", "--fps"):
+            line.append(draw.choice(VALUES[:40]))
+        if option == "--record":
+            (place / "file").write_text("mine")
+            names = [
+                place / "film.gif",
+                place / "file" / "film.gif",
+                place / "film.avi",
+                place,
+                Path("/dev/null/x.gif"),
+            ]
+            line.append(str(draw.choice(names)))
+    return line
+
+
+def coverage_line(draw: random.Random, runs: Path, place: Path) -> list[str]:
+    """`python -m experiments.coverage` with some options changed."""
+    (place / "file").write_text("mine")
+    run = draw.choice([runs / "homes", runs / "impala", place / "nowhere", place / "file"])
+    line = ["--runs", str(run), "--episodes", "1", "--max-steps", "2", "--pictures", "0", "--out", str(place / "out")]
+    option = draw.choice(["--episodes", "--seed", "--max-steps", "--split", "--checkpoint", "--out", "--runs", "--x"])
+    value = draw.choice([*VALUES[:40], str(place / "file"), str(place / "file" / "x"), "train", "best"])
+    if option == "--episodes" and value in ("10M", "2k"):
+        value = "0"
+    return [*line, option, *([] if draw.random() < 0.1 else [value])]
+
+
+def garbled(draw: random.Random, line: list[str]) -> list[str]:
+    """Now and then something is lost, doubled, swapped or mistyped."""
+    if draw.random() < 0.2 and line:
+        place = draw.randrange(len(line))
+        word = line[place]
+        spot = draw.randrange(len(word) + 1)
+        line[place] = draw.choice(
+            [
+                word[:spot] + word[spot + 1 :],
+                word[:spot] + draw.choice("=. -[]{}:$'\"\\xZ0") + word[spot:],
+                word.lower(),
+                word.upper() if not word.startswith("RUN=") else word,
+                word.replace("=", "", 1),
+                draw.choice(VALUES),
+            ]
+        )
+    if draw.random() < 0.05:
+        line = draw.sample(line, draw.randrange(len(line) + 1))
+    # An option that starts processes, or plays as long as it is told to, would test patience only.
+    return [word for word in line if not word.lower().startswith(("engine=p", "actors=", "threads="))]
