@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch homes test test-slow coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live cu
 
 # `make train ENV=... learning_rate=3e-4` passes every NAME=value of its command line on, quoted for the shell and
 # without expansion, so that spaces, quotes and $ arrive as they were typed.
-OWN     := PYTHON WORKERS RUNS VENV BIN STAMP PYTEST OMP_NUM_THREADS N SEED_OF_FUZZ MINUTES
+OWN     := PYTHON WORKERS RUNS VENV BIN STAMP PYTEST OMP_NUM_THREADS N MINUTES
 GIVEN    = $(filter-out $(OWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
 QUOTE   := '
 OPTIONS  = $(foreach name,$(GIVEN),$(QUOTE)$(subst $(QUOTE),$(QUOTE)\$(QUOTE)$(QUOTE),$(name)=$(value $(name)))$(QUOTE))
@@ -52,6 +52,14 @@ test: $(STAMP)  ## run the tests (under 10 minutes on 2 cores)
 
 test-slow: $(STAMP)  ## run the longer proofs too
 	$(PYTEST) -m "slow or not slow"
+
+N ?= 2000
+fuzz: $(STAMP)  ## N malformed command lines and damaged runs [2000]; figures in results/reliability
+	$(BIN)/python -m tests.reliability.fuzz --cases $(N)
+
+MINUTES ?= 120
+campaign: $(STAMP)  ## kill -9, lost actors, failing disks, a soak of MINUTES [120]; hours
+	$(BIN)/python -m tests.reliability.campaign --minutes $(MINUTES)
 
 coverage: $(STAMP)  ## the tests, with the lines that they do not reach
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered

@@ -120,8 +120,5 @@ class RewardMixer:
             raise ValueError(
                 f"the saved scale is of normaliser {state['normaliser']!r}, this mixer's is {self.normaliser!r}"
             )
-        self._moments.count, self._moments.mean, self._moments.squares = (
-            state["count"],
-            state["mean"],
-            state["squares"],
-        )
+        moments = self._moments
+        moments.count, moments.mean, moments.squares = (float(state[name]) for name in ("count", "mean", "squares"))

@@ -47,12 +47,20 @@ class Curve:
         self._rows.append(dict(row))
         fresh = [name for name in row if name not in self._columns]
         self._columns += fresh
+        self._put(None if fresh or not self._on_disk else row)
+
+    def close(self) -> None:
+        """Tries once more to write what could not be written."""
+        if self._rows and not self._on_disk:
+            self._put(None)
+
+    def _put(self, row: Mapping[str, Any] | None) -> None:
+        """Appends a row to the file, or without one writes all rows again; a warning says where that failed."""
+        self._on_disk = False
         try:
-            if fresh or not self._on_disk:
-                self._on_disk = False
+            if row is None:
                 self._rewrite()
             else:
-                self._on_disk = False
                 with self._path.open("a", newline="") as file:
                     csv.DictWriter(file, self._columns, restval="").writerow(row)
             self._on_disk = True
@@ -61,7 +69,7 @@ class Curve:
                 f"a row of {self._path} could not be written ({error.strerror}); training continues, the row follows "
                 "with the next one",
                 CurveWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def _rewrite(self) -> None:

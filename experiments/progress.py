@@ -186,6 +186,7 @@ class Progress:
             self._draw(frames, now)
         if self._live:
             self._show("\n")
+        self._curve.close()
         self._board.close()
 
     def _write_row(self, frames: int, seconds: Mapping[str, float], now: float) -> None:

@@ -1,0 +1,65 @@
+"""The campaign of faults: kills, lost actors, failing disks, a soak. Long by default; `--short` is minutes.
+
+    make campaign                      or: python -m tests.reliability.campaign [kills actors writes soak] [--short]
+                                           [--minutes 120] [--seed 0] [--out results/reliability]
+
+kills    kill -9 at random moments of training (IMPALA inline and in processes, PPO), each run resumed
+actors   actors of one run killed and stopped (SIGSTOP), which must end at its full frames
+writes   no space, read-only and EIO at every write of a run
+soak     training in processes under the faults of the first two for --minutes
+
+Each writes <name>.json with tried, survived and lost; the exit code is 1 if anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from experiments.provenance import provenance
+from tests.reliability.kills import actors, kills, soak
+from tests.reliability.writes import TINY, failing_writes
+
+PARTS = ("kills", "actors", "writes", "soak")
+
+
+def run(part: str, folder: Path, short: bool, minutes: float, seed: int) -> dict[str, Any]:
+    """One part of the campaign."""
+    if part == "kills":
+        return kills(folder, 6 if short else 100, seed)
+    if part == "actors":
+        return actors(folder, *((6, 1) if short else (200, 20)), seed)
+    if part == "writes":
+        return failing_writes(folder, ["impala"] if short else list(TINY), every=8 if short else 1)
+    return soak(folder, 1.0 if short else minutes, seed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=PARTS, choices=[*PARTS, []], metavar="PART")
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for the results")
+    given = parser.parse_args()
+    lost = 0
+    for part in given.parts or PARTS:
+        with tempfile.TemporaryDirectory(prefix="campaign") as folder:
+            found = run(part, Path(folder), given.short, given.minutes, given.seed)
+        print(f"{part}: tried {found['tried']}, survived {found['survived']}, lost {len(found['lost'])}", flush=True)
+        for problem in found["lost"][:20]:
+            print(f"  {problem}", flush=True)
+        lost += len(found["lost"])
+        if given.out is not None:
+            given.out.mkdir(parents=True, exist_ok=True)
+            content = {**found, "seed": given.seed, "provenance": provenance()}
+            (given.out / f"{part}.json").write_text(json.dumps(content, indent=1) + "\n")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
