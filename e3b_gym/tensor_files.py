@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -50,6 +51,10 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except FileNotFoundError:
         raise
+    except pickle.UnpicklingError as error:  # whose text advises to load it anyway
+        raise DamagedFileError(
+            f"{path} is damaged, or holds more than tensors and plain values; do not trust it"
+        ) from error
     except Exception as error:
         raise DamagedFileError(f"{path} is damaged, or no file of tensors ({first_line(error)})") from error
 

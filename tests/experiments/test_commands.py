@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import yaml
 from tiny_runs import FRAMES, TINY, tiny
 
-from e3b_gym.command import answer
+from e3b_gym.command import answer, plain_warnings
 from experiments import heatmap, minigrid, minihack, rooms
 from experiments.evaluate import main as evaluate
 from experiments.provenance import commit
@@ -33,6 +34,12 @@ def refused(capsys, code: int) -> str:
     assert said.count("\n") == 1
     assert said.startswith("error: ")
     return said
+
+
+def test_warnings_of_a_command_are_one_line():
+    with plain_warnings():
+        assert warnings.formatwarning("two\n lines", UserWarning, "file.py", 3) == "warning: two lines\n"
+    assert "file.py" in warnings.formatwarning("text", UserWarning, "file.py", 3)
 
 
 def test_a_mistake_of_ours_keeps_its_traceback():

@@ -184,13 +184,15 @@ def _tiny(agent: str) -> list[str]:
 
 @contextlib.contextmanager
 def _quiet(errors: io.StringIO | None = None) -> Iterator[None]:
+    errors = io.StringIO() if errors is None else errors
     with (
         contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO() if errors is None else errors),
-        warnings.catch_warnings(),
+        contextlib.redirect_stderr(errors),
+        warnings.catch_warnings(record=True) as warned,
     ):
         warnings.simplefilter("always")
         yield
+    errors.writelines(f"warning: {' '.join(str(one.message).split())}\n" for one in warned)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # this folder is run as `pyt
 
 from tests.reliability.fuzz import fuzz
 
-CASES = 60
+CASES = 40
 
 
 def test_no_case_of_the_generator_breaks_a_promise():

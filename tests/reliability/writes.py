@@ -60,11 +60,11 @@ def try_write(run: Path, agent: str, number: int, code: int, lasting: bool) -> t
     """Runs with a failing write and resumes without; returns what went wrong, and how the first part ended."""
     shutil.rmtree(run, ignore_errors=True)
     problem = ""
-    with FailingDisk(run, number, code, lasting=lasting) as disk, quiet() as said:
-        try:
+    try:
+        with quiet() as said, FailingDisk(run, number, code, lasting=lasting) as disk:
             ended = train(options(agent, run))
-        except Exception as error:  # noqa: BLE001  # that is the question
-            return f"{disk.failed[:1]}: {error!r}", "stopped"
+    except Exception as error:  # noqa: BLE001  # that is the question
+        return f"{disk.failed[:1]}: {error!r}", "stopped"
     ending = {0: "continued", 1: "stopped", 2: "refused"}.get(ended, "stopped")
     if ended not in (0, 1, 2):
         problem = f"{disk.failed[:1]}: code {ended}"
@@ -95,6 +95,11 @@ def try_write(run: Path, agent: str, number: int, code: int, lasting: bool) -> t
 def quiet() -> Any:
     """Gives what is written to stderr."""
     errors = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors), warnings.catch_warnings():
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(errors),
+        warnings.catch_warnings(record=True) as warned,
+    ):
         warnings.simplefilter("always")
         yield errors
+    errors.writelines(f"warning: {one.message}\n" for one in warned)
