@@ -144,7 +144,7 @@ def newer(path: Path) -> None:
         (truncate, "is damaged"),
         (empty, "is damaged"),
         (foreign, "is no checkpoint of this library"),
-        (code, "is damaged, or no file"),
+        (code, "is damaged, or holds more than tensors"),
         (newer, f"has format {FORMAT + 1}.*update e3b_gym"),
     ],
 )
