@@ -6,8 +6,8 @@
     python -m benchmarks.resets --against PATH --drift N --json FILE   both, into a file
 
 Each checkout runs in a process, and the two take turns, so that load on the machine hits both alike; times are CPU
-time, medians over the rounds. Both get the same seeds, and must show the same observations. A beginner takes random actions,
-and falls into the lava within some steps: most of its time is resets and the ends of games.
+time, medians over the rounds. Both get the same seeds, and must show the same observations. A beginner takes random
+actions, and falls into the lava within some steps: most of its time is resets and the ends of games.
 A run of `--drift` plays one step after each reset. Its times stand next to those of a fixed piece of work, since a busy
 machine is slower for both.
 """
@@ -52,6 +52,7 @@ class Checkout:
         )
         library = Path(self.ask("library"))
         if path.resolve() not in library.parents:
+            self.close()
             raise RuntimeError(f"{path}: the process took the library from {library}; give the root of a checkout")
 
     def ask(self, *request: Any) -> Any:

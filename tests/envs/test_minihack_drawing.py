@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from minihack_oracle import copy_grid, minigrid_env
 
-from e3b_gym.envs.minihack import TASKS
-from e3b_gym.envs.minihack.drawing import seeded_integers
+from e3b_gym.envs.minihack import TASKS, drawing, room_kernels
 from e3b_gym.envs.minihack.level import level_source
 from e3b_gym.envs.minihack.tasks import MultiRoom, StockLevel, with_layout
 
@@ -48,21 +47,35 @@ def test_levels_of_the_authors_layout_are_minigrids(task):
     assert differences(with_layout(task, "authors"), 60) == []
 
 
+def integers(seed, ranges):
+    """One number of each range [low, low + count)."""
+    for words in drawing._growing_words(seed):
+        used = np.zeros(1, np.int64)
+        drawn = [int(room_kernels.integers(words, used, low, low + count)) for low, count in ranges]
+        if used[0] <= words.size:
+            break
+    return drawn
+
+
 @given(
     seed=st.integers(0, 2**62),
-    ranges=st.lists(st.tuples(st.integers(-100, 100), st.integers(1, 2**31 + 2**30)), min_size=1, max_size=300),
+    ranges=st.lists(st.tuples(st.integers(-100, 100), st.integers(1, 2**31 - 1)), min_size=1, max_size=300),
 )
 def test_integers_are_those_of_numpys_generator(seed, ranges):
-    ours, numpys = seeded_integers(seed), seeding.np_random(seed)[0]
-    assert [ours(low, low + count) for low, count in ranges] == [
-        numpys.integers(low, low + count) for low, count in ranges
-    ]
+    numpys = seeding.np_random(seed)[0]
+    assert integers(seed, ranges) == [numpys.integers(low, low + count) for low, count in ranges]
 
 
 def test_ranges_for_which_numpy_skips_words_skip_the_same():
-    ours, numpys = seeded_integers(1), seeding.np_random(1)[0]
-    count = 2**31 + 1  # every second word is skipped
-    assert [ours(0, count) for _ in range(2000)] == numpys.integers(0, count, size=2000).tolist()
+    count = 3 * 2**29 + 1  # every fourth word is skipped
+    expected = seeding.np_random(1)[0].integers(0, count, size=2000).tolist()
+    assert integers(1, [(0, count)] * 2000) == expected
+
+
+def test_levels_are_the_same_when_the_first_words_do_not_suffice(monkeypatch):
+    expected = [level_source(N10)(seed) for seed in range(20)]
+    monkeypatch.setattr(drawing, "_NUMBERS", 3)
+    assert [level_source(N10)(seed) for seed in range(20)] == expected
 
 
 def test_a_level_says_what_it_holds():

@@ -18,6 +18,7 @@ from e3b_gym.envs.minihack.engine import CALENDAR_OFFSET
 
 _NEW_MOON, _FULL_MOON = 0, 4
 _FRIDAY = 5
+_Date = ctypes.c_int * 16  # struct tm: nine ints and what the C library adds
 
 
 def is_ordinary(core_seed: int) -> bool:
@@ -28,7 +29,7 @@ def is_ordinary(core_seed: int) -> bool:
     fill = _date_filler()
     if fill is None:
         return True
-    date = (ctypes.c_int * 16)()  # struct tm: nine ints and what the C library adds
+    date = _Date()
     fill(date, core_seed + CALENDAR_OFFSET)
     day, year, weekday, day_of_year = date[3], date[5], date[6], date[7]
     if weekday == _FRIDAY and day == 13:

@@ -12,6 +12,7 @@ and a level drawn on a grid needs nine of the latter. `GridLevel.assemble` write
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -148,6 +149,7 @@ class Opening:
         return cls(version, count - len(own), rest[: len(rest) - sum(map(len, own))])
 
 
+@functools.cache
 def _do(instruction: int) -> bytes:
     return struct.pack("<i", instruction)
 
@@ -156,6 +158,7 @@ def _long(value: int) -> bytes:
     return struct.pack("<q", value)
 
 
+@functools.cache
 def _push(kind: int, value: int) -> bytes:
     return struct.pack("<ibq", _PUSH, kind, value)
 

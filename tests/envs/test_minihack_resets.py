@@ -1,0 +1,67 @@
+"""`python -m benchmarks.resets`: compares checkouts by what they show and what they cost, and tells drift from load."""
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import resets
+from e3b_gym.envs import minihack
+
+LAVA = "MiniHack-MultiRoom-N6-Lava-v0"
+
+
+def test_a_checkout_against_itself_shows_the_same_and_costs_are_stored(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(resets, "PROMISED", 0.1)
+    file = tmp_path / "new" / "resets.json"
+    arguments = ["--against", str(resets.HERE), "--rounds", "1", "--drift", "40", "--games", "2", "--json", str(file)]
+    assert resets.main(arguments) == 0
+    assert "the same observations" in capsys.readouterr().out
+    stored = json.loads(file.read_text())
+    assert set(stored) == {"cost", "drift"}
+    assert stored["cost"]["now"]["reset_ms"] > 0
+    assert stored["drift"]["rows"][-1]["resets"] >= 40
+    assert stored["drift"]["summary"]["processes_first"] == stored["drift"]["summary"]["processes_last"]
+
+
+class Recorded:
+    """A checkout that shows and takes what it is given."""
+
+    def __init__(self, seconds: float, digest: str) -> None:
+        self.seconds, self.digest = seconds, digest
+
+    def ask(self, *request: object) -> tuple[float, str]:
+        return self.seconds, self.digest
+
+
+def test_checkouts_that_show_different_levels_are_not_compared():
+    with pytest.raises(RuntimeError, match="different observations"):
+        resets.compare({"now": Recorded(1e-3, "a"), "other": Recorded(5e-3, "b")}, rounds=2)
+    measured = resets.compare({"now": Recorded(1e-3, "a"), "other": Recorded(5e-3, "a")}, rounds=2)
+    assert measured["other"]["reset_ms"] == 5 * measured["now"]["reset_ms"] == 5
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path):
+    with pytest.raises(RuntimeError, match="root of a checkout"):
+        resets.Checkout(tmp_path, LAVA)
+
+
+def test_drift_counts_only_what_the_machine_does_not_explain():
+    kept = {"resident_mb": 1, "descriptors": 1, "processes": 1, "threads": 1, "file_kb": 1}
+    rows = [{"resets": i, "reset_ms": 1 + i / 20, "fixed_work_ms": 2 + i / 10} | kept for i in range(21)]
+    summary = resets.drift_summary(rows)
+    assert summary["slower_by"] > 1.5
+    assert summary["slower_by_than_the_machine"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.slow
+def test_resets_take_as_long_after_many_as_at_first():
+    env = minihack.make(LAVA)
+    env.reset(seed=0)
+    process, rows = psutil.Process(), list(resets.drift(LAVA, 20_000, 4))
+    summary = resets.drift_summary(rows)
+    assert summary["slower_by_than_the_machine"] < 1.25
+    assert summary["resident_mb_last"] - summary["resident_mb_first"] < 2
+    assert process.num_threads() == summary["threads_last"]
+    env.close()
