@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch doctor homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ evaluate: $(STAMP)  ## success and return of a run in unseen environments: RUN=.
 
 watch: $(STAMP)  ## a run's agent in the terminal, with its bonus: RUN=... [EPISODES= SEED= RECORD=film.gif]
 	@$(BIN)/python -m experiments.watch $(OPTIONS)
+
+doctor: $(STAMP)  ## why a run explores or does not: RUN=... [EPISODES= SEED= CHECKPOINT=best]
+	@$(BIN)/python -m experiments.doctor $(OPTIONS)
 
 homes: $(STAMP)  ## how much of unseen homes Habitat runs reveal, compared with random agents: RUNS="runs/... runs/..."
 	@$(BIN)/python -m experiments.coverage --runs $(value RUNS)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         E3BRewardWrapper,
         EncoderUpdateCallback,
         RecurrentPPO,
+        diagnose,
         make_vec_env,
         resume,
     )
@@ -43,6 +44,7 @@ _MODULES = {
     "RewardMixer": "reward",
     "Unroll": "unroll",
     "check_bonus": "checks",
+    "diagnose": "sb3",
     "embed_unroll": "bonuses",
     "make": "envs",
     "make_bonus": "bonuses",
@@ -69,6 +71,7 @@ __all__ = [
     "Unroll",
     "__version__",
     "check_bonus",
+    "diagnose",
     "embed_unroll",
     "make",
     "make_bonus",

@@ -1,4 +1,4 @@
-"""The options of the commands that look at a run: evaluate, watch."""
+"""The options of the commands that look at a run: evaluate, watch, doctor."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class ImpalaPlayer:
         self._policy.remember_rows()
         self._generator = torch.Generator().manual_seed(seed)
         self._state: tuple[Tensor, Tensor] | None = None
-        self.logits = torch.empty(0)
+        self.logits = self.values = torch.empty(0)
 
     @torch.no_grad()
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -112,16 +112,25 @@ class ImpalaPlayer:
         state = self._policy.initial_state(len(starts)) if self._state is None else self._state
         rows = tree_map(lambda leaf: torch.as_tensor(np.asarray(leaf))[None], obs)
         out = self._policy(rows, torch.from_numpy(starts)[None], state)
-        self._state, self.logits = out.state, out.logits[0]  # [N, A]
+        self._state, self.logits, self.values = out.state, out.logits[0], out.values[0]  # [N, A], [N, heads]
         if self._greedy:
             return self.logits.argmax(-1).numpy()
         return sample_actions(self.logits, self._generator).numpy()
 
-    def bonus_engine(self) -> Explorer:
-        """The learned bonus for one environment, with the scale that training arrived at."""
+    @torch.no_grad()
+    def value_of(self, env: int, obs: Tree) -> NDArray[np.float64]:
+        """[heads]: the values of an observation that environment `env` has just arrived in."""
+        if self._state is None:
+            raise ValueError("the player has not acted yet; call act first")
+        rows = tree_map(lambda leaf: torch.as_tensor(np.asarray(leaf))[None, None], obs)
+        h, c = (part[:, env : env + 1].contiguous() for part in self._state)
+        return self._policy(rows, torch.zeros(1, 1, dtype=torch.bool), (h, c)).values[0, 0].double().numpy()  # type: ignore[no-any-return]
+
+    def bonus_engine(self, num_envs: int = 1) -> Explorer:
+        """The learned bonus for `num_envs` environments, with the scale that training arrived at."""
         config = self._config
         bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **config.bonus)
-        engine = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, 1)
+        engine = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, num_envs)
         engine.bonus.bind_policy(self._policy)
         with loading(self._checkpoint):
             learned = self._checkpoint.state["learner"]

@@ -131,11 +131,11 @@ class SB3Player:
         seed: int,
     ) -> None:
         self._checkpoint, self._config, self._spaces, self._greedy = checkpoint, config, spaces, greedy
-        self._model = make_model(agent, config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
+        self.model = make_model(agent, config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
         with loading(checkpoint):
-            self._model.set_parameters(checkpoint.state["model"], device="cpu")
-        self._model.set_random_seed(seed)
-        self._tap = LogitsTap(self._model)
+            self.model.set_parameters(checkpoint.state["model"], device="cpu")
+        self.model.set_random_seed(seed)
+        self._tap = LogitsTap(self.model)
         self._state: Any = None
         self.frames = checkpoint.frames
 
@@ -144,14 +144,14 @@ class SB3Player:
         return self._tap()
 
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
-        actions, self._state = self._model.predict(obs, self._state, starts, deterministic=self._greedy)
+        actions, self._state = self.model.predict(obs, self._state, starts, deterministic=self._greedy)
         return actions
 
-    def bonus_engine(self) -> Explorer:
+    def bonus_engine(self, num_envs: int = 1) -> Explorer:
         config = self._config
         bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **bonus_options(config))
-        engine = build_explorer(bonus, None, *self._spaces, 1)
-        bind_policy(engine, self._model)
+        engine = build_explorer(bonus, None, *self._spaces, num_envs)
+        bind_policy(engine, self.model)
         with loading(self._checkpoint):
             engine.load_state_dict(self._checkpoint.state["bonus"])
         engine.training = False

@@ -8,6 +8,7 @@ model = PPO("MultiInputPolicy", venv).learn(1_000_000, callback=EncoderUpdateCal
 
 from e3b_gym.sb3.callbacks import EncoderUpdateCallback
 from e3b_gym.sb3.checkpoints import E3BCheckpointCallback, resume
+from e3b_gym.sb3.diagnosing import diagnose
 from e3b_gym.sb3.envs import make_vec_env
 from e3b_gym.sb3.extractor import ENCODER_POLICY
 from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
@@ -21,6 +22,7 @@ __all__ = [
     "EncoderUpdateCallback",
     "GymnasiumVecEnv",
     "RecurrentPPO",
+    "diagnose",
     "find_wrapper",
     "make_vec_env",
     "resume",
