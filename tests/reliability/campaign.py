@@ -48,7 +48,7 @@ def main() -> int:
     given = parser.parse_args()
     lost = 0
     for part in given.parts or PARTS:
-        with tempfile.TemporaryDirectory(prefix="campaign") as folder:
+        with tempfile.TemporaryDirectory(prefix="campaign", ignore_cleanup_errors=True) as folder:
             found = run(part, Path(folder), given.short, given.minutes, given.seed)
         print(f"{part}: tried {found['tried']}, survived {found['survived']}, lost {len(found['lost'])}", flush=True)
         for problem in found["lost"][:20]:

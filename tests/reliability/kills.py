@@ -26,7 +26,7 @@ from experiments.curve import read_curve
 ROOT = Path(__file__).parents[2]
 INTERVAL = 2.0
 """Seconds between checkpoints."""
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Seconds until a run must have started to train."""
 SETTINGS = {
     "IMPALA, inline": "ENV=Rooms-K3-v0 engine=inline n_envs=8 n_steps=16 batch_size=64 lstm=16 dim=16",
@@ -105,7 +105,7 @@ class Run:
     def kill(self) -> list[psutil.Process]:
         """kill -9; returns its children, which must end by themselves."""
         children = self.actors()
-        if self.process is not None:
+        if self.process is not None and self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
             self.process.wait()
         return children
@@ -152,17 +152,13 @@ def kills(folder: Path, count: int, seed: int = 0, names: Sequence[str] = tuple(
         for number in range(count):
             run = runs[number % len(runs)]
             result.add(kill_once(run, draw, result))
+            print(f"kill {number + 1}: {run.name}, {saved_frames(run):,} frames saved {result.lost[-1:]}", flush=True)
         for run in runs:
             result.add(finish(run))
     finally:
         for run in runs:
             stop(run)
-    slowest = max(result.seconds, default=0.0)
-    return {
-        **result.as_dict(),
-        "checkpoint interval": INTERVAL,
-        "median seconds lost": _median(result.seconds, slowest),
-    }
+    return {**result.as_dict(), "checkpoint interval": INTERVAL, "median seconds lost": _median(result.seconds)}
 
 
 def kill_once(run: Run, draw: random.Random, result: Result) -> str:
@@ -174,7 +170,8 @@ def kill_once(run: Run, draw: random.Random, result: Result) -> str:
     else:
         before = run.frames()
         if not run.wait_for(lambda: run.frames() > 0 and (run.frames() != before or saved_frames(run) > reached)):
-            return f"{run.name}: did not train; see {run.folder.with_suffix('.log').name}: {tail(run)}"
+            run.kill()
+            return f"{run.name}: did not train: {tail(run)}"
         time.sleep(draw.uniform(0.0, 2 * INTERVAL))
     orphans = run.kill()
     return check(run, time.time(), reached, orphans, result)

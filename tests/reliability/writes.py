@@ -51,6 +51,8 @@ def failing_writes(folder: Path, agents: list[str], every: int = 1, first: int =
             found["tried"] += 1
             found[ending] += 1
             found["survived"] += not problem
+            if found["tried"] % 20 == 0:
+                print(f"{agent}: write {number} of {disk.writes}, {len(found['lost'])} lost", flush=True)
             if problem:
                 found["lost"].append([agent, number, code, "from then on" if lasting else "once", problem])
     return found
