@@ -90,13 +90,15 @@ class Fuzz:
     def __init__(self, folder: Path, seed: int, agents: Sequence[str], habitat: bool = True) -> None:
         self.folder, self.seed, self.agents = folder, seed, tuple(agents)
         self.runs = folder / "originals"
-        with _quiet():
-            for agent in agents:
-                made = train([*_tiny(agent), f"RUN={self.runs / agent}", "STEPS=64", "checkpoint_minutes=1e-9"])
-                if made != 0:
-                    raise RuntimeError(f"the run of {agent} that all cases start from was not made")
-            if habitat:
-                train(["ENV=Habitat-FloorPlan-v0", "METHOD=random", "env.size=32", f"RUN={self.runs / 'homes'}"])
+        made = [[*_tiny(agent), f"RUN={self.runs / agent}", "STEPS=64", "checkpoint_minutes=1e-9"] for agent in agents]
+        if habitat:
+            made.append(["ENV=Habitat-FloorPlan-v0", "METHOD=random", "env.size=32", f"RUN={self.runs / 'homes'}"])
+        for arguments in made:
+            said = io.StringIO()
+            with _quiet(said):
+                code = train(arguments)
+            if code != 0:
+                raise RuntimeError(f"a run that cases start from ended with code {code}: {said.getvalue()}")
         self.payload = folder / "payload"
 
     def case(self, number: int) -> Case:
@@ -237,7 +239,10 @@ def fuzz(cases: int, seed: int, first: int, agents: Sequence[str], habitat: bool
         maker = Fuzz(folder, seed, agents, habitat)
         os.chdir(folder / "originals")  # a run without RUN= goes below the working directory
         for number in range(first, first + cases):
-            maker.run(maker.case(number), found)
+            case = maker.case(number)
+            if report:  # so that a crash of the interpreter has a name
+                Path(tempfile.gettempdir(), "fuzz-case.txt").write_text(f"{case}\n", errors="backslashreplace")
+            maker.run(case, found)
             if report and (number + 1) % 100 == 0:
                 pace = (number + 1 - first) / (time.monotonic() - start)
                 print(f"{number + 1 - first} cases, {pace:.1f}/s, {dict(found.outcomes)}", flush=True)

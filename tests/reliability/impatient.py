@@ -6,7 +6,7 @@ from functools import partial
 from agents.impala.engines import process
 from experiments.train import main
 
-HANG_SECONDS = 8.0
+HANG_SECONDS = 20.0
 
 if __name__ == "__main__":
     process.ProcessEngine = partial(process.ProcessEngine, hang_seconds=HANG_SECONDS)  # type: ignore[misc,assignment]

@@ -95,6 +95,12 @@ class Run:
             time.sleep(0.02)
         return False
 
+    def ended(self) -> int | None:
+        """Its exit code; None where it has not ended when patience has."""
+        with suppress(subprocess.TimeoutExpired):
+            return None if self.process is None else self.process.wait(PATIENCE)
+        return None
+
     def actors(self) -> list[psutil.Process]:
         """The processes of the actors."""
         with suppress(psutil.Error):
@@ -181,8 +187,8 @@ def finish(run: Run) -> str:
     """The run trains to an end not far away; every row must be there."""
     steps = saved_frames(run) + 4 * ROLLOUT[run.name]
     run.start(f"STEPS={steps}")
-    if run.process is None or run.process.wait(PATIENCE) != 0:
-        return f"{run.name}: did not end after the kills: {tail(run)}"
+    if (code := run.ended()) != 0:
+        return f"{run.name}: did not end after the kills (code {code}): {tail(run)}"
     rows = [int(row["frames"]) for row in read_curve(run.folder / "progress.csv")[1]]
     if rows != list(range(ROLLOUT[run.name], steps + 1, ROLLOUT[run.name])):
         return f"{run.name}: the curve has gaps or doubled rows at the end"
@@ -219,7 +225,7 @@ def actors(folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 
                 with suppress(psutil.Error):
                     draw.choice(alive).send_signal(fault)
                     sent[fault] += 1
-        ended = run.process.wait(PATIENCE) if run.process is not None else None
+        ended = run.ended()
     finally:
         stop(run)
     rows = [int(row["frames"]) for row in read_curve(run.folder / "progress.csv")[1]]
