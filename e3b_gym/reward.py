@@ -1,10 +1,10 @@
-"""The reward that the agent optimises: extrinsic + beta * bonus / sigma, clipped if asked.
+"""The reward that the agent optimises: the environment's reward plus the scaled bonus.
 
     r = clip( extrinsic * r_env + beta * b / sigma )
 
-sigma is a running standard deviation of the bonus. `std` is the textbook one. `authors` is what the authors' code
-computes: it divides sums over a [T, B] batch by T instead of T B, which at their B = 8 gives 20 to 34 times the true
-value; their beta = 1 was tuned for it. `none` leaves the bonus as it is.
+sigma is a running standard deviation of the bonus. `std` is the correct one. `authors` is what the authors' code
+computes: it divides sums over a [T, B] batch by T instead of T B, which at their B = 8 gives 20 to 34 times the correct
+value; their beta = 1 was tuned for it. `none` does not scale the bonus.
 """
 
 from __future__ import annotations
@@ -42,15 +42,21 @@ class RunningMoments:
 
 
 class RewardMixer:
-    """Turns the environment's reward and the bonus into one reward. `update` learns the scale, calling applies it.
+    """Combines the environment's reward and the bonus. `update` updates the running scale, a call applies it.
 
     Args:
         beta: weight of the bonus.
         normaliser: "std", "authors" or "none"; see the module.
-        extrinsic: weight of the environment's own reward; 0 = reward-free.
-        clip: the total is clipped to [-clip, clip]; None = no clipping. The authors clip to 1.
-        floor: sigma is at least this share of the bonus's mean. A bonus that hardly varies (a count under a clock is
-            0.99 at every step) would otherwise be blown up by its own tiny deviation.
+        extrinsic: weight of the environment's reward; 0: reward-free.
+        clip: the total is clipped to [-clip, clip]; None: no clipping. The authors clip to 1.
+        floor: sigma is at least this share of the mean of the bonus. A bonus that hardly varies (a count with a clock
+            is 0.99 at every step) would otherwise be inflated by its small deviation.
+
+    Example:
+        >>> import torch
+        >>> mixer = RewardMixer(beta=0.5, normaliser="none")
+        >>> mixer(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 2.0]))  # reward + 0.5 * bonus
+        tensor([1., 2.])
     """
 
     def __init__(
@@ -67,11 +73,11 @@ class RewardMixer:
         self.extrinsic: float = check("extrinsic", extrinsic, NotNegative)
         self.clip: float | None = check("clip", clip, Positive | None)
         self.floor: float = check("floor", floor, NotNegative)
-        self.norm = True  # False: the bonus is not divided by sigma, which goes on being updated
+        self.norm = True  # False: the bonus is not divided by sigma, but sigma is still updated
         self._moments = RunningMoments()
 
     def update(self, bonus: Tensor) -> None:
-        """Takes a batch of bonuses into the running scale."""
+        """Updates the running scale with a batch of bonuses."""
         if self.normaliser == "none" or bonus.numel() == 0:
             return
         values = bonus.detach().double()
@@ -84,24 +90,26 @@ class RewardMixer:
 
     @property
     def sigma(self) -> float:
-        """What the bonus is divided by; 1 before the first update."""
+        """Divisor of the bonus; 1 before the first update."""
         if self.normaliser == "none" or not self.norm:
             return 1.0
         floor = self.floor * abs(self._moments.mean) if self.normaliser == "std" else 0.0
         return max(self._moments.std, floor) or 1.0
 
     def intrinsic(self, bonus: Tensor) -> Tensor:
-        """beta * bonus / sigma, in the bonus's shape."""
+        """Returns beta * bonus / sigma, in the shape of the bonus."""
         return bonus * (self.beta / self.sigma)
 
     def __call__(self, reward: Tensor, bonus: Tensor) -> Tensor:
-        """The mixed reward, in the shape of both."""
+        """Returns the total reward, in the shape of reward and bonus."""
         if reward.shape != bonus.shape:
-            raise ValueError(f"reward {tuple(reward.shape)} and bonus {tuple(bonus.shape)} must have one shape")
+            raise ValueError(
+                f"reward and bonus must have the same shape; got {tuple(reward.shape)} and {tuple(bonus.shape)}"
+            )
         for name, values in (("reward", reward), ("bonus", bonus)):
             if not bool(torch.isfinite(values).all()):
                 raise NonFiniteError(
-                    f"the {name} has NaN or infinite values, which would poison the agent; fix its source"
+                    f"the {name} has NaN or infinite values, which would spread to the agent; fix its source"
                 )
         total = self.extrinsic * reward + self.intrinsic(bonus)
         return total if self.clip is None else total.clamp(-self.clip, self.clip)
@@ -118,7 +126,8 @@ class RewardMixer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["normaliser"] != self.normaliser:
             raise ValueError(
-                f"the saved scale is of normaliser {state['normaliser']!r}, this mixer's is {self.normaliser!r}"
+                f"the scale was saved with normaliser={state['normaliser']!r}, but this mixer has "
+                f"normaliser={self.normaliser!r}; build it with the saved one"
             )
         moments = self._moments
         moments.count, moments.mean, moments.squares = (float(state[name]) for name in ("count", "mean", "squares"))

@@ -8,9 +8,11 @@ import importlib
 import pytest
 
 MODULES = [
+    "e3b_gym.bonuses.methods",
     "e3b_gym.checks",
     "e3b_gym.encoders.generic",
     "e3b_gym.memory.elliptical",
+    "e3b_gym.reward",
     "e3b_gym.unroll",
 ]
 

@@ -40,20 +40,22 @@ from e3b_gym.unroll import Unroll
 
 @dataclass(frozen=True)
 class Spaces:
-    """The environment a bonus is built for, and how its networks are made.
-
-    Attributes:
-        encoder: an nn.Module of the user's own, or a function of the observation space that makes one; None = generic.
-        dim: size of the embedding, for the generic encoder.
-    """
+    """Spaces of the environment that a bonus is built for, and how its networks are made."""
 
     observation: gym.Space[Any]
+    """Observation space of one environment."""
+
     action: gym.Space[Any]
+    """Action space of one environment."""
+
     encoder: nn.Module | Callable[[gym.Space[Any]], nn.Module] | None
+    """The user's network, or a function of the observation space that makes one; None: the generic encoder."""
+
     dim: int
+    """Size of the embedding of the generic encoder."""
 
     def new_encoder(self, phi: bool = True, sees: str | Sequence[str] | None = None) -> Encoder:
-        """An encoder with weights of its own, shown the keys `sees` (None = all); `phi` is that of `make_encoder`."""
+        """Returns a new encoder that reads the entries `sees` (None: all); `phi` as in `make_encoder`."""
         if self.encoder is None:
             encoder = make_encoder(self.observation, self.dim, phi=phi)
         else:
@@ -62,7 +64,7 @@ class Spaces:
         return encoder if sees is None else show_only(encoder, self.observation, sees)
 
     def new_pair(self) -> tuple[nn.Module, nn.Module]:
-        """Two encoders of one architecture with different random weights."""
+        """Returns two encoders of the same architecture with different random weights."""
         one = self.new_encoder(phi=False)
         if not isinstance(self.encoder, nn.Module):
             return one, self.new_encoder(phi=False)
@@ -82,7 +84,7 @@ class Spaces:
 
 
 class NoBonus(Bonus):
-    """Zero everywhere: the baseline without exploration."""
+    """A bonus that is always 0: the baseline without exploration."""
 
     def score(self, features: None, unroll: Unroll, memory: object) -> Tensor:
         return torch.zeros(unroll.done.shape, device=unroll.done.device)
@@ -210,13 +212,20 @@ def make_bonus(
 
     Args:
         name: a key of METHODS.
-        observation_space, action_space: of one environment (not batched).
-        num_envs: how many environments run side by side.
-        encoder: your own network (an nn.Module, tree of [rows, ...] -> [rows, d]) or a function of the observation
-            space that makes it; None for a generic one.
-        dim: size of the generic encoder's embedding.
-        seed: for the initial weights, leaving the global random state alone; None draws from the global state.
-        **overrides: options of the method; a wrong one is answered with the list.
+        observation_space, action_space: spaces of one environment (not batched).
+        num_envs: number of environments.
+        encoder: your network (an nn.Module, tree of [rows, ...] -> [rows, d]) or a function of the observation space
+            that makes it; None: the generic encoder.
+        dim: size of the embedding of the generic encoder.
+        seed: seed of the initial weights, which does not change the global random state; None: the weights are drawn
+            from the global state.
+        **overrides: options of the method; an unknown one raises an error that suggests the closest.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> bonus = make_bonus("e3b", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2), num_envs=8, ridge=0.01, seed=0)
+        >>> type(bonus).__name__, bonus.ridge
+        ('Elliptical', 0.01)
     """
     num_envs = check("num_envs", num_envs, Count)
     overrides = check_options(name, overrides)
@@ -230,7 +239,7 @@ def make_bonus(
 
 @contextmanager
 def _single_precision() -> Iterator[None]:
-    """Makes networks in float32 whatever PyTorch's default is, as observations and memories are."""
+    """Context in which networks are made in float32, like observations and memories, whatever PyTorch's default is."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -240,23 +249,23 @@ def _single_precision() -> Iterator[None]:
 
 
 def method_types(name: str) -> dict[str, Any]:
-    """name -> annotation of the options that a method takes, `dim` and `encoder` included."""
+    """Returns name -> annotation of the options of a method, including `dim` and `encoder`."""
     options = {option: parameter.annotation for option, parameter in _parameters(name).items()}
     return {**options, "dim": Count, "encoder": nn.Module | Callable}
 
 
 def method_defaults(name: str) -> dict[str, Any]:
-    """What a method's options are where they are not given; `dim` included."""
+    """Returns the defaults of the options of a method, including `dim`."""
     dim = inspect.signature(make_bonus).parameters["dim"].default
     fixed = getattr(METHODS[name], "keywords", {})  # of a variant, such as episodic=False
     return {option: parameter.default for option, parameter in _parameters(name).items()} | {"dim": dim} | fixed
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a method, each of its type and in its range.
+    """Returns the options of a method, converted to their types.
 
     Raises:
-        ValueError: The method or an option is unknown, a value is not allowed, or two do not go together.
+        ValueError: The method or an option is unknown, a value is invalid, or two options contradict each other.
     """
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}; {closest(name, METHODS)}")
@@ -267,8 +276,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     effective = method_defaults(name) | checked
     if effective.get("representation") == "policy" and effective["sees"] is not None:
         raise ValueError(
-            f"{name} uses the policy's features, which see everything, so sees={effective['sees']!r} has no effect; "
-            "leave it out, or write sees=None where a preset sets it"
+            f"{name} uses the policy's features, so sees={effective['sees']!r} has no effect; remove it, or pass "
+            "sees=None if a preset sets it"
         )
     if effective.get("bonus_of") == "current" and effective["include_first"]:
         raise ValueError("include_first has no effect with bonus_of='current', which scores the first observation")
@@ -278,7 +287,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def _parameters(name: str) -> dict[str, inspect.Parameter]:
     parameters = _keywords(METHODS[name])
     kinds = (parameter.kind for parameter in inspect.signature(METHODS[name]).parameters.values())
-    if inspect.Parameter.VAR_KEYWORD in kinds:  # what is not the method's own goes to E3B
+    if inspect.Parameter.VAR_KEYWORD in kinds:  # all other options are those of E3B
         parameters = {**_keywords(_e3b), **_keywords(Elliptical), **parameters}
     return parameters
 
