@@ -190,7 +190,7 @@ def test_rnd_refuses_a_network_that_cannot_be_drawn_again():
         (
             "e3b-policy",
             {"sees": "message"},
-            "see everything, so sees='message' has no effect",
+            "uses the policy's features, so sees='message' has no effect",
         ),
         ("rnd", {"sees": "message"}, "has no option sees"),
         ("count", {"key": "colour"}, "key must be 'full' or 'position' or .* or a function; got 'colour'"),
