@@ -127,7 +127,7 @@ def _encoder(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
 
 
 def _bonus(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
-    if not setup.has_bonus:
+    if not setup.has_bonus or not any(bool(episode.valid.any()) for episode in episodes):
         return
     found = measures.phases([episode.intrinsic[episode.valid] for episode in episodes])
     yield Finding("bonus_first", f"bonus of a step, first {measures.FIRST} steps", found.first)

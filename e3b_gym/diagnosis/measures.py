@@ -180,7 +180,9 @@ def inverse_accuracy(episodes: Sequence[Episode]) -> tuple[float, float] | None:
     pairs = [(episode.inverse_right, episode.valid) for episode in episodes if episode.inverse_right is not None]
     right = np.concatenate([right[valid] for right, valid in pairs])
     p = _probabilities(episodes)
-    return float(right.mean()) if len(right) else 0.0, 0.0 if p is None else float(p.max(axis=1).mean())
+    if not len(right):
+        return None
+    return float(right.mean()), 0.0 if p is None else float(p.max(axis=1).mean())
 
 
 def phi_rank(episodes: Sequence[Episode], setup: Setup) -> tuple[float, int] | None:
@@ -188,4 +190,4 @@ def phi_rank(episodes: Sequence[Episode], setup: Setup) -> tuple[float, int] | N
     if any(episode.phi is None for episode in episodes):
         return None
     rows = np.concatenate([_as_scored(episode.phi, setup)[episode.valid] for episode in episodes])
-    return effective_rank(torch.from_numpy(rows)), rows.shape[1]
+    return (effective_rank(torch.from_numpy(rows)), rows.shape[1]) if len(rows) else None

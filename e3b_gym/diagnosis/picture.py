@@ -35,8 +35,9 @@ def draw(diagnosis: Diagnosis, path: Path) -> None:
 def _draw_bonus(axis: Any, diagnosis: Diagnosis) -> None:
     """The bonus step by step: median and range over the episodes."""
     rows = _padded([np.where(e.valid, e.intrinsic, np.nan) for e in diagnosis.episodes])  # [episodes, T]
-    steps = np.arange(1, rows.shape[1] + 1)
-    low, middle, high = np.nanquantile(rows, [0.1, 0.5, 0.9], axis=0)
+    seen = ~np.isnan(rows).all(axis=0)
+    steps, rows = 1 + np.flatnonzero(seen), rows[:, seen]
+    low, middle, high = np.nanquantile(rows, [0.1, 0.5, 0.9], axis=0) if seen.any() else np.empty((3, 0))
     axis.fill_between(steps, low, high, alpha=0.25, label="10 to 90 % of episodes")
     axis.plot(steps, middle, label="median")
     if (rows > 0).any():

@@ -127,6 +127,15 @@ def test_json_and_picture(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_episodes_that_end_unseen_are_drawn_without_a_warning(tmp_path):
+    last_unseen = np.arange(40) < 39
+    Diagnosis.of([healthy(valid=last_unseen)], SETUP).save(tmp_path / "last")
+    nothing_seen = Diagnosis.of([healthy(valid=np.zeros(40, dtype=bool))], SETUP)
+    nothing_seen.save(tmp_path / "nothing")
+    for name in ("bonus_first", "inverse_skill", "phi_rank"):
+        assert name not in nothing_seen
+
+
 def test_no_episodes_are_refused():
     with pytest.raises(ValueError, match="at least one recorded episode"):
         find([], SETUP)
