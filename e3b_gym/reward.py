@@ -54,6 +54,7 @@ class RewardMixer:
 
     Example:
         >>> import torch
+        >>> from e3b_gym import RewardMixer
         >>> mixer = RewardMixer(beta=0.5, normaliser="none")
         >>> mixer(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 2.0]))  # reward + 0.5 * bonus
         tensor([1., 2.])

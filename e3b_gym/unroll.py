@@ -50,6 +50,7 @@ class Unroll:
 
     Example:
         >>> import torch
+        >>> from e3b_gym import Unroll
         >>> unroll = Unroll(
         ...     obs=torch.zeros(3, 1, 4),  # T = 2 steps of B = 1 environment
         ...     action=torch.zeros(2, 1, dtype=torch.int64),

@@ -223,6 +223,7 @@ def make_bonus(
 
     Example:
         >>> from gymnasium import spaces
+        >>> from e3b_gym import make_bonus
         >>> bonus = make_bonus("e3b", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2), num_envs=8, ridge=0.01, seed=0)
         >>> type(bonus).__name__, bonus.ridge
         ('Elliptical', 0.01)

@@ -147,6 +147,7 @@ def make_encoder(
     Example:
         >>> import torch
         >>> from gymnasium import spaces
+        >>> from e3b_gym.encoders import make_encoder
         >>> encoder = make_encoder(spaces.Box(-1.0, 1.0, (3,)), dim=8, seed=0)
         >>> encoder(torch.zeros(5, 3)).shape  # five observations
         torch.Size([5, 8])

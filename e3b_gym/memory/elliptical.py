@@ -46,6 +46,7 @@ class EllipticalMemory(CheckedMemory):
 
     Example:
         >>> import torch
+        >>> from e3b_gym import EllipticalMemory
         >>> memory = EllipticalMemory(num_envs=1, dim=2, ridge=0.1)
         >>> phi = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).unsqueeze(1)  # [T, N, d]
         >>> first = torch.tensor([[True], [False], [False]])  # the episode starts at the first row
