@@ -1,7 +1,7 @@
-"""How every command answers a mistake: one line on stderr that says what, what it got and what to do, exit code 2.
+"""User errors of all commands: one line on stderr (what, what it got, what to do) and exit code 2.
 
-This is the only place that turns an error into a line. Errors that a user can cause are raised where they are found, as
-ValueError, ImportError or OSError, with a message that needs no traceback; anything else is a bug of this library and
+Only this module turns an error into a line. Errors that a user can cause are raised where they are found, as
+ValueError, ImportError or OSError, with a message that needs no traceback; any other error is a bug of this library and
 keeps its traceback.
 """
 
@@ -20,7 +20,7 @@ from e3b_gym.files import UNFINISHED
 
 USER_ERRORS = (ValueError, ImportError, OSError, MemoryError)
 REFUSED = 2
-"""Exit code of a command that refuses what it was given."""
+"""Exit code after a user error."""
 _REMEDIES = {
     errno.ENOSPC: "free some space on that disk",
     errno.EDQUOT: "free some space on that disk",
@@ -59,10 +59,10 @@ def answer(
     """Runs a command; returns its exit code.
 
     Args:
-        arguments: of the command; None for the program's.
-        help: printed when there are no arguments or they ask for help; None where `run` has its own.
-        run: does the work and returns the exit code; or only prepares it, and returns the rest as a function whose
-            errors, not being the user's, keep their traceback.
+        arguments: arguments of the command; None: those of the program.
+        help: printed without arguments or with --help; None: `run` has its own.
+        run: runs the command and returns the exit code; or prepares it and returns a function that does the rest,
+            whose errors are not user errors and keep their traceback.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if help is not None and (not given or given[0] in ("help", "-h", "--help")):
@@ -72,7 +72,7 @@ def answer(
         try:
             require_text(given)
             done = run(given)
-        except BrokenPipeError:  # `... | head`: nothing reads what is printed any more
+        except BrokenPipeError:  # `... | head`: the reader of the output has exited
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the end of the process
             return 1
         except (*USER_ERRORS, RuntimeError) as error:
@@ -81,7 +81,7 @@ def answer(
 
 
 def refuse(error: Exception) -> int:
-    """Prints the line for an error that a user can cause; returns the exit code. Raises what is a bug again."""
+    """Prints the line for a user error and returns the exit code; raises any other error again."""
     if not isinstance(error, USER_ERRORS) and not is_out_of_memory(error):
         raise error
     print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
@@ -89,7 +89,7 @@ def refuse(error: Exception) -> int:
 
 
 def one_line(error: Exception) -> str:
-    """What happened, and what to do about it."""
+    """Returns the message and the remedy in one line."""
     if isinstance(error, OSError) and error.errno is not None:
         where = f"cannot use {str(error.filename).removesuffix(UNFINISHED)}: " if error.filename is not None else ""
         remedy = _REMEDIES.get(error.errno, "choose another path")
@@ -102,12 +102,12 @@ def one_line(error: Exception) -> str:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch could not allocate; on the CPU it raises RuntimeError and has no class for this."""
+    """Whether torch could not allocate memory; on the CPU it raises RuntimeError without a specific class."""
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def require_text(arguments: Sequence[str]) -> None:
-    """Refuses what could be neither printed nor written to a file."""
+    """Raises ValueError for arguments that are not UTF-8, which cannot be printed or written to a file."""
     for argument in arguments:
         try:
             argument.encode()

@@ -2,12 +2,12 @@
 
     sum_t [ -rho_t gain_t log pi(a_t|s_t) + vf_coef / 2 (v_t - V(s_t))^2 - ent_coef H(pi(.|s_t)) ]
 
-summed over time and averaged over environments, as IMPALA and the authors do; v, gain and rho are V-trace's. With
-`clip_range` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which bears several passes
-over the same frames. AGAC adds its adversary's terms to the advantage and to the value target.
+summed over time and averaged over environments, as in IMPALA and the authors' code; v, gain and rho are V-trace's. With
+`clip_range` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which tolerates several
+passes over the same data. AGAC adds the terms of its adversary to the advantage and to the value target.
 
-A time limit ends an episode like death, as in the authors' code. With `bootstrap_truncated` the return continues from
-there with the value of the terminal observation: r_t + gamma V(terminal observation) is the reward of that step.
+A time limit ends an episode like death, as in the authors' code. With `bootstrap_truncated` the return continues with
+the value of the terminal observation: the reward of that step is r_t + gamma V(terminal observation).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agents.impala.shapes import require_shape
 from agents.impala.vtrace import VTrace, vtrace
 from e3b_gym.unroll import Unroll, tree_map
 
-# Advantages that differ less say nothing, and are not blown up.
+# Smaller deviations of the advantages carry no information and are not scaled up.
 SMALLEST_DEVIATION = 1e-6
 
 
