@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch doctor homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch doctor reproduce report homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +23,12 @@ $(STAMP): setup.cfg constraints.txt pyproject.toml
 	@touch $@
 
 demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live curves, then a picture (5 minutes)
-	$(BIN)/python -m experiments.rooms demo
+	@$(BIN)/python -m experiments.reproduce FIGURE=demo RUNS=runs/demo
+	@$(BIN)/python -m experiments.report FIGURE=demo RUNS=runs/demo OUT=runs
 
 # `make train ENV=... learning_rate=3e-4` passes every NAME=value of its command line on, quoted for the shell and
 # without expansion, so that spaces, quotes and $ arrive as they were typed.
-OWN     := PYTHON WORKERS RUNS VENV BIN STAMP PYTEST OMP_NUM_THREADS N MINUTES
+OWN     := PYTHON WORKERS VENV BIN STAMP PYTEST OMP_NUM_THREADS N MINUTES
 GIVEN    = $(filter-out $(OWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
 QUOTE   := '
 OPTIONS  = $(foreach name,$(GIVEN),$(QUOTE)$(subst $(QUOTE),$(QUOTE)\$(QUOTE)$(QUOTE),$(name)=$(value $(name)))$(QUOTE))
@@ -44,8 +45,14 @@ watch: $(STAMP)  ## a run's agent in the terminal, with its bonus: RUN=... [EPIS
 doctor: $(STAMP)  ## why a run explores or does not: RUN=... [EPISODES= SEED= CHECKPOINT=best]
 	@$(BIN)/python -m experiments.doctor $(OPTIONS)
 
-homes: $(STAMP)  ## how much of unseen homes Habitat runs reveal, compared with random agents: RUNS="runs/... runs/..."
-	@$(BIN)/python -m experiments.coverage --runs $(value RUNS)
+reproduce: $(STAMP)  ## run a figure of the paper: FIGURE=aggregate SCALE=home|paper|smoke [CORES= SEEDS= RUNS= DRY=1]
+	@$(BIN)/python -m experiments.reproduce $(OPTIONS)
+
+report: $(STAMP)  ## draw a figure from its run folders: FIGURE=aggregate SCALE=home [RUNS= OUT= KEEP=1]
+	@$(BIN)/python -m experiments.report $(OPTIONS)
+
+homes: $(STAMP)  ## how much of unseen homes Habitat runs and random agents reveal: RUNS="runs/... runs/..." [EPISODES= OUT=]
+	@$(BIN)/python -m experiments.coverage $(OPTIONS)
 
 board: $(STAMP)  ## TensorBoard on runs/
 	$(BIN)/tensorboard --logdir runs

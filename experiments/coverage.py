@@ -1,12 +1,12 @@
 """How much of homes that training never saw does an agent reveal? The paper's measure for Habitat, with its pictures.
 
-    python -m experiments.coverage --runs runs/Habitat-FloorPlan-v0/e3b-... [...] [--episodes 100] [--split val]
-        [--seed 0] [--max-steps 500] [--checkpoint latest] [--out results/habitat]
+    make homes RUNS="runs/Habitat-FloorPlan-v0/e3b-... ..." [EPISODES=100] [SPLIT=val] [SEED=0] [MAX_STEPS=500]
+        [CHECKPOINT=latest] [PICTURES=2] [RANDOM=1] [OUT=runs/homes]
 
-Every run, and two random agents beside them, plays the same episodes: the first one of every home of the split, then
-the second ones. Actions are drawn from the policy. Coverage is the navigable area that the line of sight has revealed
-by the end of an episode, as a share of all of it (Henaff et al. 2022, appendix). Means come with a bootstrap's 95 %
-interval over episodes.
+Every run, and two random agents (RANDOM=0: not these), plays the same episodes: the first one of every home of the
+split, then the second ones. Actions are drawn from the policy. Coverage is the navigable area that the line of sight
+has revealed by the end of an episode, as a share of all of it (Henaff et al. 2022, appendix). Means come with a
+bootstrap's 95 % interval over episodes.
 
     coverage.json      every episode, config, seed, frames and commits of every run
     coverage.png       the bars of the paper's figure
@@ -15,7 +15,6 @@ interval over episodes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,17 +25,18 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from e3b_gym.command import Parser, answer, at_least
+from e3b_gym.command import answer
 from e3b_gym.envs import make
 from e3b_gym.envs.habitat import MAX_STEPS
+from experiments.command import options_and_seed, positive
 from experiments.coverage_pictures import draw_bars, draw_trajectories
 from experiments.coverage_play import Played, play, spread
 from experiments.intervals import bootstrap
-from experiments.players import CHECKPOINTS, load_player, world_options
+from experiments.players import load_player, world_options
 from experiments.provenance import provenance
 from experiments.random_agent import NOBODY, RANDOM_METHODS, RandomConfig
 from experiments.runs import RunFolder
-from experiments.settings import Settings, suite_file
+from experiments.settings import Settings, convert, is_set, suite_file
 
 if TYPE_CHECKING:  # it needs habitat-lab
     from e3b_gym.envs.habitat.environment import HabitatExploration
@@ -51,6 +51,7 @@ TITLES = {
     "random-forward": "Random, forward 0.8",
 }
 MOST_ENVS = 20
+OPTIONS = ("RUNS", "EPISODES", "SPLIT", "MAX_STEPS", "CHECKPOINT", "PICTURES", "RANDOM", "OUT")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
     for parts in (1, 3, 4):
         if sum(other[:parts] == name[:parts] for other in names) == 1:
             return ", ".join(name[:parts])
-    raise ValueError(f"--runs names {name[-1]} twice")
+    raise ValueError(f"RUNS names {name[-1]} twice")
 
 
 def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
@@ -118,7 +119,7 @@ def measure(
     envs = cast("list[HabitatExploration]", made)
     try:
         if episodes > envs[0].num_episodes:
-            raise ValueError(f"{world['split']} has {envs[0].num_episodes} episodes; got --episodes {episodes}")
+            raise ValueError(f"{world['split']} has {envs[0].num_episodes} episodes; got EPISODES={episodes}")
         spaces = envs[0].observation_space, envs[0].action_space
         torch.set_num_threads(config.threads)
         player = load_player(agent.folder, agent.settings, which, spaces, seed=seed)
@@ -162,11 +163,12 @@ def cover(
     max_steps: int = MAX_STEPS,
     which: str = "latest",
     pictures: int = 2,
+    random: bool = True,
 ) -> dict[str, Any]:
     """Plays, prints, writes the report and its pictures into `out`; returns the report."""
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder; {out} is a file")
-    agents = with_random_agents(read_runs(paths))
+        raise ValueError(f"OUT must be a folder; {out} is a file")
+    agents = with_random_agents(read_runs(paths)) if random else read_runs(paths)
     world = {"split": split, "max_steps": max_steps}
     results, sights = [], {}
     env = agents[0].settings.config.env
@@ -205,24 +207,27 @@ def write(report: Mapping[str, Any], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    return answer(arguments, None, _run)
+    return answer(arguments, __doc__, _run)
 
 
-def _run(arguments: list[str]) -> int:
-    parser = Parser(
-        "python -m experiments.coverage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def _run(given: list[str]) -> int:
+    options, seed = options_and_seed(given, OPTIONS, "homes")
+    if not (paths := options.get("RUNS", "").split()):
+        raise ValueError('which runs? e.g. RUNS="runs/Habitat-FloorPlan-v0/e3b-..."')
+    pictures = convert("PICTURES", options.get("PICTURES", "2"), int)
+    if pictures < 0:
+        raise ValueError(f"PICTURES must be 0 or more; got {pictures}")
+    cover(
+        paths,
+        positive(options, "EPISODES", "100"),
+        options.get("SPLIT", "val"),
+        seed,
+        Path(options.get("OUT", "runs/homes")),
+        max_steps=positive(options, "MAX_STEPS", str(MAX_STEPS)),
+        which=options.get("CHECKPOINT", "latest"),
+        pictures=pictures,
+        random=is_set({"RANDOM": "1", **options}, "RANDOM"),
     )
-    parser.add_argument("--runs", nargs="+", required=True, metavar="DIR", help="folders of runs")
-    parser.add_argument("--episodes", type=at_least(1), default=100)
-    parser.add_argument("--split", default="val", help="whose homes: train, val or test")
-    parser.add_argument("--seed", type=at_least(0), default=0, help="of the drawn actions")
-    parser.add_argument("--max-steps", type=at_least(1), default=MAX_STEPS, help="of an episode")
-    parser.add_argument("--checkpoint", choices=CHECKPOINTS, default="latest")
-    parser.add_argument("--pictures", type=at_least(0), default=2, help="episodes to draw")
-    parser.add_argument("--out", type=Path, default=Path("results/habitat"))
-    given = parser.parse_args(arguments)
-    limits = {"max_steps": given.max_steps, "which": given.checkpoint, "pictures": given.pictures}
-    cover(given.runs, given.episodes, given.split, given.seed, given.out, **limits)
     return 0
 
 

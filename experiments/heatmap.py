@@ -1,17 +1,17 @@
-"""Where did the bonus pay? One episode on its map: E3B beside the episodic count, in a world with a clock.
+"""Where is the bonus high? One episode of a run on its map, next to an episodic count of whole observations.
 
-    python -m experiments.heatmap [--env Rooms-K5-v0] [--steps 300000] [--out docs/images/heatmap.png]
+    make train ENV=Rooms-K5-v0 AGENT=ppo env.clock=true STEPS=300k RUN=runs/heatmap
+    python -m experiments.heatmap RUN=runs/heatmap [EPISODES=20] [SEED=0] [OUT=docs/images/heatmap.png]
 
-Trains PPO with E3B for a while, plays some episodes with what it has learned so far, and draws the one that visits most
-cells: what a visit to each cell paid, and the bonus step by step, relative to the episode's average step. The count
-sees the very same steps. With a clock no two observations are equal, so it pays 1 for each of them.
+Plays some episodes and draws the one that visits most cells: the bonus of a visit to each cell, and the bonus step by
+step, relative to the episode's average step. The count sees the same steps. With a clock no two observations are equal,
+so it is 1 at every step.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,18 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
-from stable_baselines3 import PPO
 
 from e3b_gym.bonuses import Bonus, make_bonus
-from e3b_gym.command import Parser, answer, at_least
+from e3b_gym.command import answer
 from e3b_gym.envs import rooms
 from e3b_gym.gymnasium import E3BReward
-from e3b_gym.sb3 import EncoderUpdateCallback
-from experiments.rooms import PPO_SETTINGS
-from experiments.study import Run, make_venv
+from e3b_gym.unroll import tree_map
+from experiments.command import options_and_seed, positive
+from experiments.players import Player, fresh_seeds, load_player, world_options
+from experiments.runs import RunFolder
+from experiments.settings import suite_file
 
-WORLD: dict[str, Any] = {"clock": True, "flat": True}
+OPTIONS = ("RUN", "EPISODES", "OUT")
 CLOSED_DOOR = "#3f8f93"
 TILES = ListedColormap(["white", "#efece6", "#8d8a86", CLOSED_DOOR, "#a8d3d5", "#a9dcb5"])  # in the order of rooms.py
 
@@ -58,7 +59,7 @@ class Episode:
         return np.asarray(self.bonus / self.bonus.mean())
 
     def per_visit(self) -> NDArray[Any]:
-        """[side, side], indexed [y, x]: what an arrival in a cell paid on average; NaN where there was none."""
+        """[side, side], indexed [y, x]: bonus of an arrival in a cell on average; NaN where there was none."""
         paid, visits = np.zeros((2, *self.layout.tiles.shape))
         x, y = self.cells[1:].T
         np.add.at(paid, (y, x), self.relative)
@@ -66,31 +67,32 @@ class Episode:
         return np.asarray(np.divide(paid, visits, out=np.full_like(paid, np.nan), where=visits > 0))
 
 
-def train(env: str, steps: int, seed: int) -> tuple[PPO, Bonus]:
-    """PPO with E3B after `steps` steps, and its bonus."""
-    venv = make_venv(Run("e3b", env, seed, steps, world=WORLD))
-    model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **PPO_SETTINGS)
-    model.learn(steps, callback=EncoderUpdateCallback())
-    return model, venv.bonus  # type: ignore[attr-defined]
-
-
 def play(
-    env: str, bonus: Bonus, seed: int, model: PPO | None = None, actions: Sequence[int] = ()
+    env: str,
+    options: Mapping[str, Any],
+    bonus: Bonus,
+    seed: int,
+    player: Player | None = None,
+    actions: Sequence[int] = (),
 ) -> tuple[Episode, list[int]]:
-    """One episode, by the model or by the given actions; returns it with its actions."""
-    world = rooms.make(env, **WORLD)
-    paying = E3BReward(world, bonus, beta=1.0, normaliser="none")  # so that intrinsic_reward is the bonus itself
-    obs, _ = paying.reset(seed=seed)
-    cells, paid, ended = [world.layout().agent], [], False
+    """One episode, by the player or by the given actions; returns it with its actions."""
+    world = rooms.make(env, **options)
+    rewarded = E3BReward(world, bonus, beta=1.0, normaliser="none")  # so that intrinsic_reward is the bonus itself
+    obs, _ = rewarded.reset(seed=seed)
+    cells, bonuses, ended = [world.layout().agent], [], False
     taken: list[int] = []
     while not ended:
-        action = actions[len(taken)] if model is None else int(model.predict(obs)[0])
-        obs, _, terminated, truncated, info = paying.step(action)
+        if player is None:
+            action = actions[len(taken)]
+        else:
+            rows = tree_map(lambda leaf: np.asarray(leaf)[None], obs)
+            action = int(player.act(rows, np.array([not taken]))[0])
+        obs, _, terminated, truncated, info = rewarded.step(action)
         cells.append(world.layout().agent)
-        paid.append(info["intrinsic_reward"])
+        bonuses.append(info["intrinsic_reward"])
         taken.append(action)
         ended = terminated or truncated
-    return Episode(world.layout(), np.array(cells), np.array(paid)), taken
+    return Episode(world.layout(), np.array(cells), np.array(bonuses)), taken
 
 
 def draw(env: str, panels: dict[str, Episode], path: Path) -> None:
@@ -106,7 +108,7 @@ def draw(env: str, panels: dict[str, Episode], path: Path) -> None:
     axes[1, -1].legend(frameon=False)
     bar = figure.colorbar(heat, ax=axes[0], shrink=0.85, ticks=[0.1, 1, 10], format="%g", extend="both")
     bar.set_label("bonus of a visit to the cell,\naverage step = 1")
-    figure.suptitle(f"Where the bonus paid: one episode of {env} with a clock, the same steps twice", weight="bold")
+    figure.suptitle(f"The bonus of one episode of {env}, the same steps twice", weight="bold")
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     figure.savefig(path, dpi=110)
@@ -137,29 +139,30 @@ def _draw_steps(axis: Any, episode: Episode) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    return answer(arguments, None, _run)
+    return answer(arguments, __doc__, _run)
 
 
-def _run(arguments: list[str]) -> int:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="Rooms-K5-v0")
-    parser.add_argument("--steps", type=at_least(1), default=300_000, help="of training before the episode")
-    parser.add_argument(
-        "--episodes", type=at_least(1), default=20, help="played; the one that visits most cells is drawn"
-    )
-    parser.add_argument("--seed", type=at_least(0), default=0)
-    parser.add_argument("--out", type=Path, default=Path("docs/images/heatmap.png"))
-    given = parser.parse_args(arguments)
+def _run(given: list[str]) -> int:
+    words, seed = options_and_seed(given, OPTIONS, "heatmap")
+    episodes = positive(words, "EPISODES", "20")
+    folder = RunFolder.existing(words.get("RUN"))
+    settings, _ = folder.load()
+    config = settings.config
+    if suite_file(config.env) != "rooms":
+        raise ValueError(f"{folder.path} is a run in {config.env}; only Rooms have a map to draw on")
     torch.set_num_threads(1)
-    model, e3b = train(given.env, given.steps, given.seed)
-    model.set_random_seed(given.seed)
-    seeds = range(10_000, 10_000 + given.episodes)
-    played = [(*play(given.env, e3b, seed, model), seed) for seed in seeds]
-    episode, actions, seed = max(played, key=lambda one: one[0].new_cell.sum())
-    spaces = model.observation_space, model.action_space
-    count, _ = play(given.env, make_bonus("first-visit", *spaces, 1), seed, actions=actions)
-    draw(given.env, {"E3B": episode, "Episodic count, full observation": count}, given.out)
-    print(f"picture: {given.out}")
+    options, out = world_options(config), Path(words.get("OUT", "docs/images/heatmap.png"))
+    world = rooms.make(config.env, **options)
+    spaces = world.observation_space, world.action_space
+    player = load_player(folder, settings, "latest", spaces, seed=seed)
+    learned = player.bonus_engine().bonus
+    played = [
+        (*play(config.env, options, learned, number, player), number) for number in fresh_seeds(config, episodes, seed)
+    ]
+    episode, actions, number = max(played, key=lambda one: one[0].new_cell.sum())
+    count, _ = play(config.env, options, make_bonus("first-visit", *spaces, 1), number, actions=actions)
+    draw(config.env, {config.method: episode, "Episodic count, full observation": count}, out)
+    print(f"picture: {out}")
     return 0
 
 

@@ -1,7 +1,6 @@
 """PPOConfig: every number of a run with Stable-Baselines3's PPO or our RecurrentPPO, with its default and its check.
 
-Names are Stable-Baselines3's. The defaults are those of the studies (`experiments.study`), which learn on a small
-machine.
+Names are Stable-Baselines3's. The defaults learn on a small machine.
 """
 
 from __future__ import annotations
@@ -52,8 +51,13 @@ class PPOConfig(RunConfig):
     """
     normalize_advantage: bool = True
     """Normalise the advantages of a minibatch to mean 0 and standard deviation 1."""
+    features: Literal["encoder", "flat"] = "encoder"
+    """What the layers in front of the heads read: "encoder" is the suite's network or the generic one, shared by policy
+    and value; "flat" is the observation as a flat vector, with separate layers for policy and value (MlpPolicy)."""
     hidden: int = 128
-    """Units of the layer between the network (or its LSTM) and the heads; 0 for none."""
+    """Units of each layer between the features (or the LSTM) and the heads; 0 for no layer."""
+    hidden_layers: int = 1
+    """Number of these layers."""
 
     encoder_learning_rate: float = 1e-3
     """Learning rate of the encoder's Adam."""
@@ -67,7 +71,8 @@ class PPOConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require_counts("n_envs", "n_steps", "batch_size", "n_epochs", "threads")
-        self._require_counts("encoder_epochs", "encoder_batch_size")
+        self._require_counts("encoder_epochs", "encoder_batch_size", "hidden_layers")
+        self._require("features", self.features in ("encoder", "flat"), "'encoder' or 'flat'")
         self._require_positive("learning_rate", "max_grad_norm", "clip_range")
         self._require_positive("encoder_learning_rate", "encoder_max_grad_norm")
         self._require_not_negative("ent_coef", "vf_coef", "hidden")

@@ -79,9 +79,11 @@ def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
 
 def make_model(agent: str, config: PPOConfig, venv: Any, **changes: Any) -> PPO | RecurrentPPO:
     """The algorithm, around environments with their bonus; `changes` are options of the algorithm."""
-    layers = [config.hidden] if config.hidden else []
-    policy_kwargs: dict[str, Any] = {**ENCODER_POLICY, "net_arch": layers, "activation_fn": nn.ReLU}
-    if has_own_network(config):
+    layers = [config.hidden] * config.hidden_layers if config.hidden else []
+    policy_kwargs: dict[str, Any] = {"net_arch": layers, "activation_fn": nn.ReLU}
+    if config.features == "encoder":
+        policy_kwargs |= ENCODER_POLICY
+    if config.features == "encoder" and has_own_network(config):
         policy_kwargs |= {
             "features_extractor_class": NetworkExtractor,
             "features_extractor_kwargs": {"env": config.env, "net": config.net},

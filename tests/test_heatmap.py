@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from e3b_gym.bonuses import make_bonus
+from e3b_gym.envs import rooms
 from e3b_gym.envs.rooms import Layout
 from experiments import heatmap
+from experiments.train import main as train
 
 
 def test_what_a_visit_paid_is_relative_to_the_average_step() -> None:
@@ -22,19 +24,19 @@ def test_what_a_visit_paid_is_relative_to_the_average_step() -> None:
     assert np.isnan(paid).sum() == 16 - 3
 
 
-def test_the_command_draws_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "pictures" / "heat.png"
-    command = ["heatmap", "--env", "Rooms-K3-v0", "--steps", "1", "--episodes", "2", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", command)
-    heatmap.main()
+def test_the_command_draws_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = tmp_path / "run", tmp_path / "pictures" / "heat.png"
+    small = ["n_envs=4", "n_steps=8", "batch_size=16", "STEPS=32", "env.clock=true"]
+    assert train([f"RUN={run}", "ENV=Rooms-K3-v0", "AGENT=ppo", *small]) == 0
+    assert heatmap.main([f"RUN={run}", "EPISODES=2", f"OUT={out}"]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")
+    assert heatmap.main([f"RUN={run}", "EPISODES=0"]) == 2
+    assert "EPISODES must be at least 1" in capsys.readouterr().err
 
 
-def test_under_a_clock_the_count_pays_every_step() -> None:
-    from e3b_gym.bonuses import make_bonus
-    from e3b_gym.envs import rooms
-
-    world = rooms.make("Rooms-K3-v0", **heatmap.WORLD)
+def test_under_a_clock_the_count_is_1_at_every_step() -> None:
+    options = {"clock": True, "flat": True}
+    world = rooms.make("Rooms-K3-v0", **options)
     count = make_bonus("first-visit", world.observation_space, world.action_space, 1)
-    episode, _ = heatmap.play("Rooms-K3-v0", count, seed=0, actions=[0] * 50)
+    episode, _ = heatmap.play("Rooms-K3-v0", options, count, seed=0, actions=[0] * 50)
     assert episode.bonus.tolist() == [1.0] * 50

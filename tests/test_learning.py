@@ -4,17 +4,15 @@ whole observations says nothing, and a bonus on what the agent controls still le
 
 import pytest
 
-from experiments.rooms import WORLDS, make_run
-from experiments.study import run_all
+from experiments.catalogue import STUDIES
+from experiments.reproduce import main
+from experiments.results import read_results
 
 
 @pytest.mark.slow
-def test_under_a_clock_e3b_finds_the_goal_and_counting_does_not():
-    methods = ("e3b", "first-visit", "none")
-    success = {}
-    for number, point in run_all([make_run(method, WORLDS["clock"], 0) for method in methods]):
-        if point is not None:
-            success[methods[number]] = point.success
+def test_under_a_clock_e3b_finds_the_goal_and_counting_does_not(tmp_path):
+    assert main(["FIGURE=demo", f"RUNS={tmp_path}", "CORES=2"]) == 0
+    success = {result.run.method.name: result.score for result in read_results(STUDIES["demo"], "home", tmp_path)}
     assert success["e3b"] >= 0.8
     assert success["first-visit"] <= 0.2
     assert success["none"] <= 0.2

@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 def report(runs, tmp_path_factory):
     """What coverage writes about the runs."""
     out = tmp_path_factory.mktemp("report")
-    arguments = ["--runs", *map(str, runs.values()), "--episodes", "3", "--max-steps", "20", "--out", str(out)]
+    arguments = ["RUNS=" + " ".join(map(str, runs.values())), "EPISODES=3", "MAX_STEPS=20", f"OUT={out}"]
     assert main(arguments) == 0
     return out
 
@@ -217,36 +217,44 @@ def test_runs_of_one_method_are_told_apart(runs, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--split", "attic"], "unknown split 'attic'; choose from train, val, test"),
-        (["--episodes", "0"], "--episodes: must be at least 1; got 0"),
-        (["--episodes", "100000"], "val has 500 episodes"),
-        (["--max-steps", "0"], "--max-steps: must be at least 1; got 0"),
-        (["--seed", "-1"], "--seed: must be at least 0; got -1"),
-        (["--pictures", "-1"], "--pictures: must be at least 0; got -1"),
+        (["SPLIT=attic"], "unknown split 'attic'; choose from train, val, test"),
+        (["EPISODES=0"], "EPISODES must be at least 1"),
+        (["EPISODES=100000"], "val has 500 episodes"),
+        (["MAX_STEPS=0"], "MAX_STEPS must be at least 1"),
+        (["SEED=-1"], "SEED must be at least 0"),
+        (["PICTURES=-1"], "PICTURES must be 0 or more"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(words, reason, runs, tmp_path, capsys):
-    assert main(["--runs", str(runs["impala"]), "--out", str(tmp_path), *words]) == 2
+    assert main([f"RUNS={runs['impala']}", f"OUT={tmp_path}", *words]) == 2
     assert reason in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
 
 
 def test_a_file_in_place_of_the_folder_is_noticed_before_anything_is_played(runs, tmp_path, capsys):
     (tmp_path / "out").write_text("")
-    assert main(["--runs", str(runs["impala"]), "--out", str(tmp_path / "out")]) == 2
+    assert main([f"RUNS={runs['impala']}", f"OUT={tmp_path / 'out'}"]) == 2
     said = capsys.readouterr()
-    assert "--out must be a folder" in said.err
+    assert "OUT must be a folder" in said.err
     assert not said.out
 
 
 def test_what_is_no_run_in_habitat_is_refused(runs, tmp_path, capsys):
-    assert main(["--runs", str(tmp_path / "nowhere")]) == 2
+    assert main([f"RUNS={tmp_path / 'nowhere'}"]) == 2
     assert "not the folder of a run" in capsys.readouterr().err
     assert train(tiny(tmp_path / "rooms")) == 0
-    assert main(["--runs", str(runs["impala"]), str(tmp_path / "rooms")]) == 2
+    assert main([f"RUNS={runs['impala']} {tmp_path / 'rooms'}"]) == 2
     assert "is a run in Rooms-K3-v0; coverage is measured in Habitat" in capsys.readouterr().err
-    assert main(["--runs", str(runs["impala"]), "--checkpoint", "first"]) == 2
-    assert "--checkpoint: invalid choice: 'first'" in capsys.readouterr().err
+    assert main([f"RUNS={runs['impala']}", "CHECKPOINT=first", "EPISODES=1", f"OUT={tmp_path}"]) == 2
+    assert "CHECKPOINT is latest or best; got 'first'" in capsys.readouterr().err
+    assert main(["EPISODES=1"]) == 2
+    assert "which runs?" in capsys.readouterr().err
+
+
+def test_one_run_can_be_measured_without_the_random_agents(runs, tmp_path):
+    assert main([f"RUNS={runs['impala']}", "RANDOM=0", "EPISODES=1", "MAX_STEPS=5", f"OUT={tmp_path}"]) == 0
+    (agent,) = json.loads((tmp_path / "coverage.json").read_text())["agents"]
+    assert agent["method"] == "e3b"
 
 
 def test_a_home_is_drawn_with_its_path(tmp_path):

@@ -1,0 +1,127 @@
+"""STUDIES: the paper's figures (`experiments.paper`) and the studies made for this library, by name."""
+
+from __future__ import annotations
+
+from experiments import paper
+from experiments.paper import E3B, smoke
+from experiments.studies import Claim, Method, Scale, Study, Task
+
+NO_BONUS = Method("no bonus", "none")
+COUNT = Method("episodic count, full observation", "first-visit")
+CLOCK = Task("Rooms-K6-v0", {"clock": True}, "Rooms-K6-clock")
+# Under 256 noise bits E3B needs four rooms and more steps; with six it had not begun to learn at 2M.
+NOISE = Task("Rooms-K4-v0", {"noise": 256}, "Rooms-K4-noise")
+NEITHER = Task("Rooms-K6-v0", {}, "Rooms-K6")
+ROOMS_FRAMES = {str(CLOCK): 1_250_000, str(NOISE): 1_750_000, str(NEITHER): 1_250_000}
+
+demo = Study(
+    "demo",
+    "Rooms with a clock: E3B, no bonus and an episodic count",
+    "made for this library",
+    "A new chain of rooms every episode, reward only in the last one, and a clock that makes every observation new. "
+    "A bonus on what the agent controls leads through the rooms; a count of whole observations does not.",
+    (CLOCK,),
+    (E3B, NO_BONUS, COUNT),
+    {"home": Scale("home", 1, ROOMS_FRAMES), "smoke": smoke()},
+    agent="ppo",
+    measure="training success",
+)
+
+rooms = Study(
+    "rooms",
+    "Rooms: success by method, with a clock, with noise and with neither",
+    "made for this library",
+    "Which bonus still explores when every observation is new, and what does each part of E3B contribute?",
+    (CLOCK, NOISE, NEITHER),
+    (
+        E3B,
+        NO_BONUS,
+        COUNT,
+        Method("NovelD, full observation", "noveld"),
+        Method("E3B, non-episodic", "e3b-nonepisodic"),
+        Method("E3B, random encoder", "e3b-random"),
+        Method("E3B, policy encoder", "e3b-policy"),
+    ),
+    {"home": Scale("home", 3, ROOMS_FRAMES), "smoke": smoke(str(CLOCK))},
+    agent="ppo",
+    measure="training success",
+    claims=(
+        Claim("E3B solves the rooms with a clock", "solves", ("e3b",), group=str(CLOCK)),
+        Claim(
+            "without a bonus, with a count and with NovelD the rooms with a clock are not solved",
+            "fails",
+            ("none", "first-visit", "noveld"),
+            group=str(CLOCK),
+        ),
+        Claim("a memory that is never cleared fails", "fails", ("e3b-nonepisodic",), group=str(CLOCK)),
+        Claim(
+            "under noise the encoder has to be learned",
+            "above",
+            ("e3b",),
+            ("e3b-random", "e3b-policy"),
+            group=str(NOISE),
+        ),
+    ),
+    note="[What this shows and what it does not](findings.md).",
+)
+
+rooms_nonepisodic = Study(
+    "rooms-nonepisodic",
+    "Rooms with a clock: the non-episodic E3B with a larger bonus",
+    "made for this library",
+    "Does the non-episodic E3B fail because its bonus is small?",
+    (CLOCK,),
+    tuple(Method(f"E3B, non-episodic, beta {beta}", "e3b-nonepisodic", {"beta": beta}) for beta in (0.1, 1.0)),
+    {"home": Scale("home", 1, ROOMS_FRAMES), "smoke": smoke()},
+    agent="ppo",
+    measure="training success",
+    claims=(
+        Claim(
+            "ten and a hundred times the bonus fail, too",
+            "fails",
+            ("e3b-nonepisodic,beta=0.1", "e3b-nonepisodic,beta=1.0"),
+        ),
+    ),
+)
+
+minigrid = Study(
+    "minigrid",
+    "MiniGrid MultiRoom with four rooms: PPO with E3B and without a bonus",
+    "made for this library",
+    "Does E3B solve a task of the suite that prior work used?",
+    (Task("MiniGrid-MultiRoom-N4-S5-v1"),),
+    (E3B, NO_BONUS),
+    {"home": Scale("home", 3, 600_000), "smoke": smoke()},
+    agent="ppo",
+    measure="training success",
+    claims=(Claim("E3B is above no bonus", "above", ("e3b",), ("none",)),),
+)
+
+minihack = Study(
+    "minihack",
+    "MiniHack: IMPALA with E3B and without a bonus",
+    "made for this library",
+    "Which tasks does E3B solve within an hour on a small machine?",
+    (
+        Task("MiniHack-MultiRoom-N6-v0"),
+        Task("MiniHack-LavaCrossingS19N13-v0"),
+        Task("MiniHack-LavaCross-Levitate-Restricted-v0"),
+        Task("MiniHack-LavaCross-Restricted-v0"),
+    ),
+    (E3B, NO_BONUS, Method("random policy", "random")),
+    {"home": Scale("home", 2), "smoke": smoke("MiniHack-MultiRoom-N6-v0")},
+    claims=(Claim("E3B is above no bonus", "above", ("e3b",), ("none",)),),
+    note="[How the settings were found](tuning.md), with what did not work.",
+)
+
+STUDIES = {study.name: study for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, demo)}
+
+
+def find_studies(names: str) -> list[Study]:
+    """The studies that FIGURE= names: one, several with commas, or `all` (but the demo, which is a part of rooms)."""
+    if names == "all":
+        return [study for study in STUDIES.values() if study is not demo]
+    for name in names.split(","):
+        if name not in STUDIES:
+            raise ValueError(f"unknown FIGURE={name}; choose from all, {', '.join(STUDIES)}")
+    return [STUDIES[name] for name in names.split(",")]

@@ -1,0 +1,185 @@
+"""Runs a figure of the paper, or a study of this library: what is missing, several runs at once, in several sittings.
+
+    make reproduce FIGURE=aggregate SCALE=home            then: make report FIGURE=aggregate SCALE=home
+
+FIGURE=   a figure (below), several with commas, or all    SCALE=  paper, home (a small machine), smoke (minutes)
+CORES=    runs at a time; all cores by default              RUNS=   folder of the runs; runs/reproduce by default
+DRY=1     print one command per line instead of running     SEEDS=  number of seeds, where it is not the scale's
+
+Ctrl-C stops: every run saves a checkpoint, and the same command resumes it. Several machines that share the folder
+divide the list among themselves when each is given the same command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from e3b_gym.command import answer
+from experiments.catalogue import STUDIES, find_studies
+from experiments.progress import duration
+from experiments.run_table import RunTable
+from experiments.scheduler import Job, Scheduler, State, as_line
+from experiments.settings import convert, is_set, resolve, split_arguments
+from experiments.studies import SCALES, Run, Study, all_runs
+
+OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS")
+RUNS = "runs/reproduce"
+# Frames per second of one run on one core, roughly, until the runs themselves have told better (first of the id).
+RATES = {
+    "home": {"MiniHack": 900.0, "MiniGrid": 2500.0, "Rooms": 7000.0, "Vizdoom": 700.0, "Habitat": 900.0},
+    "paper": {"MiniHack": 120.0, "MiniGrid": 2500.0, "Vizdoom": 300.0, "Habitat": 4.0},
+}
+EVALUATION_SECONDS = 60.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code: 0 done, 1 where runs failed, 2 refused, 128 + signal when stopped."""
+    figures = "\n".join(f"  {study.name:18} {study.title} [{study.source}]" for study in STUDIES.values())
+    return answer(arguments, f"{__doc__}\n{figures}", _run)
+
+
+def _run(given: list[str]) -> int:
+    options, other = split_arguments(given, OPTIONS)
+    if other:
+        raise ValueError(f"reproduce takes {', '.join(OPTIONS)}, not {', '.join(other)}")
+    studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
+    if scale not in SCALES:
+        raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
+    cores = convert("CORES", options.get("CORES", str(available_cores())), int)
+    if cores < 1:
+        raise ValueError(f"CORES must be at least 1; got {cores}")
+    scheduler = Scheduler(chosen_runs(studies, scale, options), Path(options.get("RUNS", RUNS)), cores, frames_of)
+    left = [job for job in scheduler.jobs if job.state is not State.FINISHED]
+    if is_set(options, "DRY"):
+        for job in left:
+            print(as_line(job))
+        return 0
+    print(f"{len(scheduler.jobs) - len(left)} of {len(scheduler.jobs)} runs are finished in {scheduler.root}")
+    if left:
+        hours = duration(seconds_left(scheduler.jobs) / min(cores, len(left)))
+        print(f"{len(left)} to run, {min(cores, len(left))} at a time: about {hours}", flush=True)
+    code = run_all(scheduler)
+    figure = ",".join(study.name for study in studies)
+    print(f"next: make report FIGURE={figure} SCALE={scale}" + (f" RUNS={scheduler.root}" if "RUNS" in options else ""))
+    return code
+
+
+def chosen_runs(studies: Sequence[Study], scale: str, options: Mapping[str, str]) -> list[Run]:
+    """The runs of the studies, each once; raises ValueError where none of them has the scale."""
+    if "SEEDS" in options:
+        seeds = convert("SEEDS", options["SEEDS"], int)
+        studies = [with_seeds(study, seeds) for study in studies]
+    runs = all_runs(studies, scale)
+    if not runs:
+        studies[0].runs(scale)  # raises, with the scales that there are
+    return runs
+
+
+def with_seeds(study: Study, seeds: int) -> Study:
+    """The study with another number of seeds at every scale."""
+    if seeds < 1:
+        raise ValueError(f"SEEDS must be at least 1; got {seeds}")
+    scales = {name: dataclasses.replace(scale, seeds=seeds) for name, scale in study.scales.items()}
+    return dataclasses.replace(study, scales=scales)
+
+
+def available_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def frames_of(run: Run) -> int:
+    """Environment steps of a run: the study's, or those of the preset. Raises ValueError where options do not fit."""
+    if not run.learns:
+        return 0
+    return _steps(tuple(option for option in run.train_options() if not option.startswith("SEED=")))
+
+
+@cache
+def _steps(options: tuple[str, ...]) -> int:
+    words, fields = split_arguments(options, ("AGENT", "PRESET"))
+    return int(resolve(words["AGENT"], words["PRESET"], fields).config.steps)
+
+
+def seconds_left(jobs: Sequence[Job]) -> float:
+    """Of all runs that are not finished, one after the other; by the speed of those that have begun, or by RATES."""
+    left = [job for job in jobs if job.state is not State.FINISHED]
+    return sum(
+        max(job.frames - job.progress.frames, 0) / rate(job.run, jobs) + EVALUATION_SECONDS * (job.run.scale != "smoke")
+        for job in left
+    )
+
+
+def rate(run: Run, jobs: Sequence[Job]) -> float:
+    """Frames per second of runs in the same environment, else in the same suite, else a guess."""
+    begun = [job for job in jobs if job.progress.frames and job.progress.seconds]
+    suite = run.task.env.split("-")[0][:7]
+    for alike in (
+        [job for job in begun if job.run.task.env == run.task.env],
+        [job for job in begun if job.run.task.env.startswith(suite)],
+    ):
+        if alike:
+            return sum(job.progress.frames for job in alike) / sum(job.progress.seconds for job in alike)
+    rates = RATES.get(run.preset, RATES["home"])
+    return next((number for name, number in rates.items() if run.task.env.startswith(name)), 500.0)
+
+
+def run_all(scheduler: Scheduler, pause: float = 1.0) -> int:
+    """Runs everything with a live table; returns the exit code."""
+    table = RunTable(scheduler.jobs, seconds_left, scheduler.cores)
+    with stop_signals() as stopped, table:
+        while not stopped() and scheduler.step():
+            table.update()
+            time.sleep(pause)
+        if scheduler.active:
+            table.say("stopping: every run saves a checkpoint first (Ctrl-C again: at once, without)")
+            number = stopped()
+            scheduler.stop()
+            try:
+                scheduler.wait()
+            except KeyboardInterrupt:
+                scheduler.kill()
+                scheduler.wait()
+            table.update()
+            print("stopped; the same command resumes the runs")
+            return 128 + number
+    return conclude(scheduler)
+
+
+def conclude(scheduler: Scheduler) -> int:
+    """Says what did not work."""
+    for job in scheduler.of_state(State.FAILED):
+        print(f"failed: {job.run.name}: {job.note}\n        log: {job.log}", file=sys.stderr)
+    if elsewhere := scheduler.of_state(State.ELSEWHERE):
+        print(f"{len(elsewhere)} runs are in the hands of another process or machine")
+    return 1 if scheduler.of_state(State.FAILED) else 0
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], int]]:
+    """A function that says which signal has asked to stop, 0 for none; a second Ctrl-C is a KeyboardInterrupt."""
+    got: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if got and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        got.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: got[0] if got else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""What a run's folder says: settings, curve, evaluation. Nothing but the files is read, so that old runs stay readable.
+
+config.yaml        settings and where they come from
+progress.csv       the curve
+evaluation-*.json  success and return in new environments
+coverage.json      share of new homes that was revealed (Habitat)
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from experiments.studies import Run, Study
+
+CONFIG, CURVE, EVALUATION, COVERAGE = "config.yaml", "progress.csv", "evaluation-latest-seed0.json", "coverage.json"
+KEPT = (CONFIG, CURVE, EVALUATION, COVERAGE)
+FILMS = ("*.gif", "*.mp4", "trajectories.png")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, by the last row of its curve."""
+
+    frames: int = 0
+    seconds: float = 0.0
+    fps: float = math.nan
+    success: float = math.nan
+    ret: float = math.nan
+
+
+def read_rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of progress.csv; none where there is no file yet."""
+    path = folder / CURVE
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row.get("frames")]
+
+
+def progress_of(rows: Sequence[Mapping[str, str]]) -> Progress:
+    """Where a run stands after these rows."""
+    if not rows:
+        return Progress()
+    last = rows[-1]
+    return Progress(
+        int(float(last["frames"])),
+        _number(last.get("seconds")),
+        _number(last.get("fps")),
+        _number(last.get("success")),
+        _number(last.get("return")),
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that was made."""
+
+    run: Run
+    folder: Path
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Of config.yaml."""
+        return yaml.safe_load((self.folder / CONFIG).read_text())  # type: ignore[no-any-return]
+
+    @cached_property
+    def curve(self) -> dict[str, NDArray[Any]]:
+        """frames, seconds and success, [points] each, from the first ended episode to the run's budget."""
+        rows = [row for row in read_rows(self.folder) if row.get("success") or row.get("return")]
+        columns = {
+            name: np.array([_number(row.get(name)) for row in rows]) for name in ("frames", "seconds", "success")
+        }
+        if self.run.frames is not None:  # a run that was continued counts up to the first row at its budget
+            inside = 1 + int(np.searchsorted(columns["frames"], self.run.frames))
+            columns = {name: values[:inside] for name, values in columns.items()}
+        return columns
+
+    @property
+    def frames(self) -> int:
+        """That the score was measured after."""
+        if self.run.measure == "success" and self._evaluation:
+            return int(self._evaluation["frames"])
+        return int(self.curve["frames"][-1]) if len(self.curve["frames"]) else 0
+
+    @property
+    def hours(self) -> float:
+        """Of training."""
+        return float(self.curve["seconds"][-1]) / 3600 if len(self.curve["seconds"]) else 0.0
+
+    @property
+    def commits(self) -> list[str]:
+        """Of the parts of the run, in order."""
+        return list(dict.fromkeys(str(part["commit"]) for part in self.content["provenance"]))
+
+    @cached_property
+    def _evaluation(self) -> dict[str, Any]:
+        path = self.folder / EVALUATION
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    @cached_property
+    def _coverage(self) -> dict[str, Any]:
+        path = self.folder / COVERAGE
+        if not path.exists():
+            return {}
+        agents = json.loads(path.read_text())["agents"]
+        return next(agent for agent in agents if agent.get("method", agent["agent"]) == self.run.method.method)
+
+    @cached_property
+    def score(self) -> float | None:
+        """By the study's measure; None where it was not measured."""
+        if self.run.measure == "success":
+            found = self._evaluation.get("success")
+            return None if found is None else float(found["mean"])
+        if self.run.measure == "coverage":
+            return float(self._coverage["coverage"]["mean"]) if self._coverage else None
+        if self.run.measure == "frames per second":
+            return self.frames / (3600 * self.hours) if self.hours else None
+        success = self.curve["success"]
+        return float(success[-1]) if len(success) else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the score over episodes, where episodes were played for it."""
+        found = {"success": self._evaluation.get("success"), "coverage": self._coverage.get("coverage")}
+        part = found.get(self.run.measure)
+        return None if part is None else (float(part["low"]), float(part["high"]))
+
+    @property
+    def episodes(self) -> int | None:
+        """Behind the score, where episodes were played for it."""
+        found = {"success": self._evaluation.get("episodes"), "coverage": len(self._coverage.get("played", ())) or None}
+        return found.get(self.run.measure)
+
+    def steps_to(self, success: float = 0.8) -> int | None:
+        """Frames until the success of the training episodes first reached `success`; None if it did not."""
+        reached = np.flatnonzero(self.curve["success"] >= success)
+        return int(self.curve["frames"][reached[0]]) if len(reached) else None
+
+    @property
+    def films(self) -> list[Path]:
+        return sorted(path for pattern in FILMS for path in self.folder.glob(pattern))
+
+
+def is_finished(run: Run, folder: Path, frames: int) -> bool:
+    """Whether a run has all its frames and its measurement."""
+    if not (folder / CONFIG).exists():
+        return False
+    if run.learns and progress_of(read_rows(folder)).frames < frames:
+        return False
+    return run.measure == "frames per second" or (folder / measured_file(run)).exists()
+
+
+def measured_file(run: Run) -> str:
+    """The file that the measurement of a run leaves."""
+    return COVERAGE if run.measure == "coverage" else EVALUATION
+
+
+def read_results(study: Study, scale: str, root: Path) -> list[Result]:
+    """Those of the study's runs whose folders hold a score, by task, method and seed."""
+    results = [Result(run, root / run.folder) for run in study.runs(scale) if (root / run.folder / CONFIG).exists()]
+    places = [*map(str, study.tasks)], [method.name for method in study.methods]
+    return sorted(
+        (result for result in results if result.score is not None),
+        key=lambda r: (places[0].index(str(r.run.task)), places[1].index(r.run.method.name), r.run.seed),
+    )
+
+
+def compares(results: Sequence[Result]) -> bool:
+    """Whether at least two methods were run, so that there is something to draw."""
+    return len({result.run.method.name for result in results}) > 1
+
+
+def keep(runs: Sequence[Run], root: Path, target: Path) -> list[Path]:
+    """Copies settings, curve, measurement and films of measured runs, without checkpoints; returns the new folders."""
+    kept = []
+    for run in runs:
+        result, to = Result(run, root / run.folder), target / run.folder
+        if not (result.folder / CONFIG).exists() or result.score is None:
+            continue
+        to.mkdir(parents=True, exist_ok=True)
+        for source in [*(result.folder / name for name in KEPT), *result.films]:
+            if source.exists():
+                shutil.copyfile(source, to / source.name)
+        kept.append(to)
+    return kept
+
+
+def _number(text: str | None) -> float:
+    return float(text) if text else math.nan
