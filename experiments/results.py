@@ -8,10 +8,10 @@ coverage.json      share of new homes that was revealed (Habitat)
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from experiments.curve import CurveWarning, read_curve
 from experiments.studies import Run, Study
 
 CONFIG, CURVE, EVALUATION, COVERAGE = "config.yaml", "progress.csv", "evaluation-latest-seed0.json", "coverage.json"
@@ -45,8 +46,9 @@ def read_rows(folder: Path) -> list[dict[str, str]]:
     path = folder / CURVE
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row.get("frames")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CurveWarning)  # a row may be half written while a run trains
+        return read_curve(path)[1]
 
 
 def progress_of(rows: Sequence[Mapping[str, str]]) -> Progress:

@@ -12,9 +12,11 @@ import yaml
 from tiny_runs import FRAMES, TINY, tiny
 
 from e3b_gym.command import answer, plain_warnings
-from experiments import heatmap, minigrid, minihack, rooms
+from experiments import heatmap
 from experiments.evaluate import main as evaluate
 from experiments.provenance import commit
+from experiments.report import main as report
+from experiments.reproduce import main as reproduce
 from experiments.train import main as train
 from experiments.watch import main as watch
 
@@ -165,15 +167,16 @@ def test_fewer_steps_than_were_trained_are_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "arguments", "reason"),
     [
-        (rooms.main, ["table", "--seeds", "0"], "--seeds: must be at least 1; got 0"),
-        (rooms.main, ["demo", "--steps", "-5"], "--steps: must be at least 1; got -5"),
-        (rooms.main, ["nothing"], "invalid choice: 'nothing'"),
-        (minigrid.main, ["table", "--seeds", "0"], "--seeds: must be at least 1; got 0"),
-        (minigrid.main, ["table", "--beta", "3"], "--beta makes another study"),
-        (minihack.main, ["stray"], "must be NAME=value; got 'stray'"),
-        (minihack.main, ["--steps", "x"], "--steps: must be a whole number; got 'x'"),
-        (heatmap.main, ["--steps", "-5"], "--steps: must be at least 1; got -5"),
-        (heatmap.main, ["--seed", "-1"], "--seed: must be at least 0; got -1"),
+        (reproduce, ["FIGURE=demo", "SEEDS=0"], "SEEDS must be at least 1; got 0"),
+        (reproduce, ["FIGURE=demo", "CORES=x"], "CORES must be a whole number; got 'x'"),
+        (reproduce, ["FIGURE=nothing"], "unknown FIGURE=nothing; choose from all, counts"),
+        (reproduce, ["SCALE=home"], "unknown FIGURE="),
+        (reproduce, ["FIGURE=demo", "SCALE=paper"], "demo has no SCALE=paper; choose from home, smoke"),
+        (reproduce, ["FIGURE=demo", "beta=3"], "not beta"),
+        (reproduce, ["stray"], "must be NAME=value; got 'stray'"),
+        (report, ["FIGURE=minihack", "SCALE=x"], "SCALE is paper, home or smoke; got 'x'"),
+        (heatmap.main, ["RUN=nowhere", "EPISODES=-5"], "EPISODES must be at least 1; got -5"),
+        (heatmap.main, ["RUN=nowhere", "SEED=-1"], "SEED must be at least 0"),
     ],
 )
 def test_the_studies_answer_mistakes_in_one_line(command, arguments, reason, capsys):

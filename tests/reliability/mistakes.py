@@ -115,12 +115,13 @@ def coverage_line(draw: random.Random, runs: Path, place: Path) -> list[str]:
     """`python -m experiments.coverage` with some options changed."""
     (place / "file").write_text("mine")
     run = draw.choice([runs / "homes", runs / "impala", place / "nowhere", place / "file"])
-    line = ["--runs", str(run), "--episodes", "1", "--max-steps", "2", "--pictures", "0", "--out", str(place / "out")]
-    option = draw.choice(["--episodes", "--seed", "--max-steps", "--split", "--checkpoint", "--out", "--runs", "--x"])
+    line = {"RUNS": run, "EPISODES": 1, "MAX_STEPS": 2, "PICTURES": 0, "OUT": place / "out"}
+    option = draw.choice(["EPISODES", "SEED", "MAX_STEPS", "SPLIT", "CHECKPOINT", "OUT", "RUNS", "RANDOM", "X"])
     value = draw.choice([*VALUES[:40], str(place / "file"), str(place / "file" / "x"), "train", "best"])
-    if option == "--episodes" and value in ("10M", "2k"):
+    if option in ("EPISODES", "MAX_STEPS") and value in ("10M", "2k"):
         value = "0"
-    return [*line, option, *([] if draw.random() < 0.1 else [value])]
+    words = [f"{name}={text}" for name, text in {**line, option: value}.items()]
+    return [*words, *([option] if draw.random() < 0.1 else [])]
 
 
 def garbled(draw: random.Random, line: list[str]) -> list[str]:
