@@ -50,7 +50,7 @@ def draw_bars(report: Mapping[str, Any], path: Path) -> None:
     figure = Figure(figsize=(max(7.2, 1.6 + 1.1 * len(agents)), 4.6), layout="constrained")
     axis = figure.subplots()
     colours = [LEARNED if agent["frames"] else RANDOM for agent in agents]
-    errors = np.abs(ends - means[:, None]).T
+    errors = np.abs(ends - means[:, None]).T.tolist()  # matplotlib warns of an array [2, 1]
     axis.bar(range(len(agents)), means, yerr=errors, capsize=4, color=colours, ecolor=INTERVAL)
     for place, (mean, top) in enumerate(zip(means, ends[:, 1], strict=True)):
         axis.annotate(f"{mean:.1%}", (place, top), (0, 4), textcoords="offset points", ha="center")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import stable_baselines3  # noqa: F401  # its import prints a notice about gym, before a test reads what is printed
 import yaml
 from tiny_runs import FRAMES, TINY, tiny
 
