@@ -14,9 +14,10 @@ from torch import Tensor
 
 from agents.checkpoint import Checkpoint, CheckpointStore, loading
 from agents.impala.config import Config
+from agents.impala.model import IMPALA
 from agents.impala.networks import networks_for
-from agents.impala.policy import Policy, sample_actions
-from agents.impala.training import Training, Update
+from agents.impala.policy import Policy, act
+from agents.impala.training import Update
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
 from e3b_gym.explorer import Explorer
@@ -37,16 +38,15 @@ class ImpalaTrainee:
         self._keep = run.keep
         self._store: CheckpointStore | None = None
         self.extra: dict[str, Any] = {}
-        self.training: Training
+        self.model = IMPALA.from_config(config)
         if resume is not None:
             self.save_into(resume)
         if self._store is not None and self._store.paths():
             checkpoint = self._store.load_latest()
             with loading(checkpoint):
                 self.extra = dict(checkpoint.state["extra"])
-                self.training = Training(config, checkpoint.state)
-        else:
-            self.training = Training(config)
+                self.model.load_state_dict(checkpoint.state)
+        self.model.start(config.steps)
 
     def save_into(self, folder: Path) -> None:
         """Checkpoints go there."""
@@ -54,15 +54,15 @@ class ImpalaTrainee:
 
     @property
     def frames(self) -> int:
-        return self.training.learner.frames
+        return self.model.num_timesteps
 
     @property
     def seconds(self) -> dict[str, float]:
-        return self.training.seconds
+        return self.model.seconds
 
     def train(self, observe: Callable[[Update], None], stop: Callable[[], bool]) -> None:
         """Learns until all steps are done or `stop` says so."""
-        for update in self.training:
+        for update in self.model.updates(self.model.config.steps):
             observe(update)
             if stop():
                 return
@@ -71,10 +71,10 @@ class ImpalaTrainee:
         """A checkpoint, with `extra` plain data in it."""
         if self._store is None:
             raise ValueError("there is no folder for checkpoints; call save_into first")
-        self._store.save({**self.training.state_dict(), "extra": extra}, self.frames, score)
+        self._store.save({**self.model.state_dict(), "extra": extra}, self.frames, score)
 
     def close(self) -> None:
-        self.training.close()
+        self.model.close()
 
 
 class ImpalaPlayer:
@@ -106,16 +106,12 @@ class ImpalaPlayer:
         self._state: tuple[Tensor, Tensor] | None = None
         self.logits = self.values = torch.empty(0)
 
-    @torch.no_grad()
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""
         state = self._policy.initial_state(len(starts)) if self._state is None else self._state
-        rows = tree_map(lambda leaf: torch.as_tensor(np.asarray(leaf))[None], obs)
-        out = self._policy(rows, torch.from_numpy(starts)[None], state)
+        actions, out = act(self._policy, obs, starts, state, None if self._greedy else self._generator)
         self._state, self.logits, self.values = out.state, out.logits[0], out.values[0]  # [N, A], [N, heads]
-        if self._greedy:
-            return self.logits.argmax(-1).numpy()
-        return sample_actions(self.logits, self._generator).numpy()
+        return actions
 
     @torch.no_grad()
     def value_of(self, env: int, obs: Tree) -> NDArray[np.float64]:

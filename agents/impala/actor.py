@@ -5,6 +5,7 @@ The weights change between rollouts only, so an unroll never mixes two versions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,10 @@ def make_envs(config: Config, num_envs: int, seed: int) -> VectorEnv[Any, Any, A
     return make_vec(config.env, num_envs, seed=seed, **options)
 
 
+EnvMaker = Callable[[Config, int, int], VectorEnv[Any, Any, Any]]
+"""(config, number of environments, seed) -> a batch of them that resets in the step that ends an episode."""
+
+
 def world_seed(config: Config, actor: int, restarts: int) -> int:
     """Where an actor's worlds begin; one that starts again meets new ones, and no two actors share any."""
     sequence = np.random.SeedSequence([config.seed, actor, restarts])
@@ -40,11 +45,12 @@ class Actor:
         config: the run.
         number: which actor this is; its environments are slots number * num_envs and on.
         restarts: how often it was started before, in this run or in an earlier part of it.
+        make: makes its environments.
     """
 
-    def __init__(self, config: Config, number: int = 0, restarts: int = 0) -> None:
+    def __init__(self, config: Config, number: int = 0, restarts: int = 0, make: EnvMaker = make_envs) -> None:
         self.number = number
-        self.envs = make_envs(config, config.n_envs, seed := world_seed(config, number, restarts))
+        self.envs = make(config, config.n_envs, seed := world_seed(config, number, restarts))
         spaces = self.envs.single_observation_space, self.envs.single_action_space
         self.policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
         self.policy.remember_rows()
@@ -103,6 +109,9 @@ class Actor:
             rollout.success[t] = np.where(done & final.get("_is_success", done), final["is_success"], NO_SUCCESS_KNOWN)
         else:
             rollout.success[t] = NO_SUCCESS_KNOWN
+        if "episode_return" in final:  # where `reward` is scaled, a monitor below knows the environment's own
+            known = done & ~np.isnan(final["episode_return"])
+            rollout.episode_return[t, known] = final["episode_return"][known]
         self._return[done], self._length[done] = 0.0, 0
 
     @staticmethod

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.impala.lstm import ResetLSTM
 from agents.impala.networks import Networks
-from e3b_gym.unroll import Tree, tree_leaves, tree_map
+from e3b_gym.unroll import Tree, kept_as, tree_leaves, tree_map
 
 State = tuple[Tensor, Tensor]  # h and c, each [layers, B, H]
 
@@ -44,6 +46,44 @@ class Finals(NamedTuple):
 
     obs: Tree
     steps: tuple[Tensor, Tensor]
+
+
+@torch.no_grad()
+def act(
+    policy: Policy, obs: Tree, starts: NDArray[np.bool_], state: State, generator: torch.Generator | None = None
+) -> tuple[NDArray[np.int64], Output]:
+    """Actions [N] for one step of N environments, and all that the policy says.
+
+    Args:
+        policy: whose actions.
+        obs: tree of numpy arrays [N, ...].
+        starts: [N], the observation opens an episode.
+        state: of the LSTM before it.
+        generator: draws the actions; None takes the most probable ones.
+    """
+    rows = tree_map(_as_row, obs)
+    out = policy(rows, torch.from_numpy(np.asarray(starts, np.bool_))[None], state)
+    logits = out.logits[0]
+    actions = logits.argmax(-1) if generator is None else sample_actions(logits, generator)
+    return actions.numpy(), out
+
+
+def as_batch(obs: Tree, space: gym.Space[Any]) -> tuple[Tree, bool]:
+    """`obs` with a first axis for environments, tree of [N, ...], and whether it had one before."""
+    part: Any = space
+    leaf = obs
+    while isinstance(part, (gym.spaces.Dict, gym.spaces.Tuple)):
+        key: Any = next(iter(part.spaces)) if isinstance(part, gym.spaces.Dict) else 0
+        leaf, part = leaf[key], part.spaces[key]
+    axes, single = np.ndim(leaf), len(part.shape)
+    if axes not in (single, single + 1):
+        raise ValueError(f"an observation has {single} axes, or one more for a batch; got the shape {np.shape(leaf)}")
+    return (obs, True) if axes > single else (tree_map(lambda part: np.asarray(part)[None], obs), False)
+
+
+def _as_row(leaf: Any) -> Tensor:
+    array = np.asarray(leaf)
+    return torch.from_numpy(np.ascontiguousarray(array.astype(kept_as(array.dtype), copy=False)))[None]
 
 
 def sample_actions(logits: Tensor, generator: torch.Generator) -> Tensor:

@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.engines import make_engine
 from agents.impala.learner import Learner, Stats
@@ -30,11 +33,14 @@ class Update:
         frames: environment steps so far, in all parts of the run.
         stats: of the learner's steps, one for each `config.columns` environments.
         episodes: that ended in it.
+        reward, done: float32 and bool [T, N], of its steps; the environment's own reward. None where not recorded.
     """
 
     frames: int
     stats: list[Stats]
     episodes: Episodes
+    reward: NDArray[np.float32] | None = None
+    done: NDArray[np.bool_] | None = None
 
 
 @contextmanager
@@ -54,17 +60,26 @@ class Training:
     Args:
         config: the run.
         state: `state_dict` of the run that this one continues. Episodes in flight start again.
+        learner: continues with this learner; then only the "engine" part of `state` is used.
+        make: makes the environments.
     """
 
-    def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state: Mapping[str, Any] | None = None,
+        *,
+        learner: Learner | None = None,
+        make: EnvMaker = make_envs,
+    ) -> None:
         self.config = config
         self._threads = max(config.threads // 2, 1)
         self._waited: dict[str, float] = defaultdict(float)
         with torch_threads(self._threads):
-            self.engine = make_engine(config, None if state is None else state["engine"])
+            self.engine = make_engine(config, None if state is None else state["engine"], make)
             try:
-                self.learner = Learner(config, *self.engine.spaces)
-                if state is not None:
+                self.learner = Learner(config, *self.engine.spaces) if learner is None else learner
+                if state is not None and learner is None:
                     self.learner.load_state_dict(state["learner"])
                 self.engine.publish(self.learner.policy, self.learner.version)
             except BaseException:
@@ -83,10 +98,11 @@ class Training:
             with engine.rollout() as rollout:
                 self._waited["rollout"] += time.perf_counter() - start
                 stats, episodes = learner.learn(rollout), rollout.episodes()
+                reward, done = rollout.reward.copy(), rollout.done.copy()
             start = time.perf_counter()
             engine.publish(learner.policy, learner.version)
             self._waited["publish"] += time.perf_counter() - start
-        return Update(learner.frames, stats, episodes)
+        return Update(learner.frames, stats, episodes, reward, done)
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -111,7 +111,7 @@ def make_vec(
             context=start_method or _safe_start_method(),
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
-    return envs if seed is None else _FirstSeed(envs, seed)
+    return envs if seed is None else FirstSeed(envs, seed)
 
 
 def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
@@ -175,7 +175,7 @@ def _safe_start_method() -> str:
     return "forkserver" if torch is not None and torch.cuda.is_initialized() else "fork"
 
 
-class _FirstSeed(VectorWrapper):
+class FirstSeed(VectorWrapper):
     """Gives `seed` to the first reset that brings none; later resets continue the random streams."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:

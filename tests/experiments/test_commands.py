@@ -262,8 +262,8 @@ def test_a_resumed_agent_has_the_weights_and_the_bonus_of_its_checkpoint(agent, 
 
 def trainee_state(trainee) -> dict[str, np.ndarray]:
     """Weights of policy and bonus."""
-    if hasattr(trainee, "training"):
-        learner = trainee.training.learner
+    if hasattr(trainee.model, "learner"):
+        learner = trainee.model.learner
         modules = {"policy": learner.policy, "bonus": learner.bonus}
     else:
         modules = {"policy": trainee.model.policy, "bonus": trainee.model.env.bonus}

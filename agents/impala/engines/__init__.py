@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 
+from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
@@ -44,12 +45,12 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def make_engine(config: Config, state: Mapping[str, Any] | None = None) -> Engine:
-    """The engine of a run; `state` is that of the run which it continues."""
+def make_engine(config: Config, state: Mapping[str, Any] | None = None, make: EnvMaker = make_envs) -> Engine:
+    """The engine of a run; `state` is that of the run which it continues, `make` makes its environments."""
     if config.engine == "inline":
         from agents.impala.engines.inline import InlineEngine
 
-        return InlineEngine(config, state)
+        return InlineEngine(config, state, make)
     from agents.impala.engines.process import ProcessEngine
 
-    return ProcessEngine(config, state)
+    return ProcessEngine(config, state, make)

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agents.impala.actor import Actor
+from agents.impala.actor import Actor, EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
@@ -17,9 +17,9 @@ from agents.impala.rollout import Rollout
 class InlineEngine:
     """One actor in this process."""
 
-    def __init__(self, config: Config, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, config: Config, state: Mapping[str, Any] | None = None, make: EnvMaker = make_envs) -> None:
         self._starts = 0 if state is None else int(state["starts"][0])
-        self._actor = Actor(config, 0, self._starts)
+        self._actor = Actor(config, 0, self._starts, make)
         policy = self._actor.policy
         self._rollout = Rollout.allocate(
             self._actor.envs.single_observation_space,

@@ -33,7 +33,7 @@ import gymnasium as gym
 import torch
 import torch.multiprocessing  # teaches spawned processes to take over shared tensors
 
-from agents.impala.actor import Actor
+from agents.impala.actor import Actor, EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.engines.shared import Shared, SharedWeights
 from agents.impala.engines.worker import STAGES, ActorMemory, ActorMemoryLayout, Assignment, run_actor
@@ -59,6 +59,7 @@ class ProcessEngine:
     Args:
         config: the run.
         state: `state_dict` of the run that this one continues.
+        make: makes the environments; called in the actors.
         hang_seconds: an actor that takes no step for so long is replaced.
         rollouts: per actor. Two let it act while the learner learns; more add policy lag.
         start_method: None for "fork" on Linux, "spawn" elsewhere.
@@ -72,19 +73,25 @@ class ProcessEngine:
         self,
         config: Config,
         state: Mapping[str, Any] | None = None,
+        make: EnvMaker = make_envs,
         *,
         hang_seconds: float = 120.0,
         rollouts: int = 2,
         start_method: Literal["fork", "spawn"] | None = None,
     ) -> None:
         method = start_method or ("fork" if sys.platform == "linux" else "spawn")
-        layout, self._spaces, weights = _describe(config, rollouts)
+        layout, self._spaces, weights = _describe(config, rollouts, make)
         self._weights = SharedWeights(weights, inherited=method == "fork")
         starts = [] if state is None else [int(count) for count in state["starts"]]
         starts += [0] * (config.actors - len(starts))
         self._former = starts[config.actors :]  # of actors that this run does without
         self._actors = [
-            _ActorProcess(config, number, starts[number], Shared(layout, method == "fork"), self._weights, method)
+            _ActorProcess(
+                Assignment(config, number, starts[number], os.getpid(), make),
+                Shared(layout, method == "fork"),
+                self._weights,
+                method,
+            )
             for number in range(config.actors)
         ]
         self.hang_seconds = hang_seconds
@@ -196,18 +203,16 @@ class _ActorProcess:
 
     def __init__(
         self,
-        config: Config,
-        number: int,
-        restarts: int,
+        assignment: Assignment,
         shared: Shared[ActorMemory],
         weights: SharedWeights,
         method: str,
     ) -> None:
-        self.number = number
-        self.restarts = restarts
+        self.number = assignment.number
+        self.restarts = assignment.restarts
         self.failures = 0
         self.error = ""
-        self._config = config
+        self._assignment = assignment
         self._shared = shared
         self._weights = weights
         self._context: Any = multiprocessing.get_context(method)
@@ -225,7 +230,7 @@ class _ActorProcess:
     def start(self) -> None:
         self.error, self._quiet, self.memory.stop[0] = "", 0.0, False
         self.pipe, theirs = self._context.Pipe()
-        task = Assignment(self._config, self.number, self.restarts, os.getpid())
+        task = dataclasses.replace(self._assignment, restarts=self.restarts)
         self.process = self._context.Process(
             target=run_actor, args=(task, self._shared, self._weights, theirs), name=f"actor-{self.number}", daemon=True
         )
@@ -284,11 +289,11 @@ class _ActorProcess:
 
 
 def _describe(
-    config: Config, rollouts: int
+    config: Config, rollouts: int, make: EnvMaker
 ) -> tuple[ActorMemoryLayout, tuple[gym.Space[Any], gym.Space[Any]], dict[str, torch.Tensor]]:
     """Asks a small actor for shapes, spaces and weights."""
     with torch.random.fork_rng(devices=[]):
-        actor = Actor(dataclasses.replace(config, n_envs=1, batch_size=None, normalize_advantage=False))
+        actor = Actor(dataclasses.replace(config, n_envs=1, batch_size=None, normalize_advantage=False), make=make)
     actor.close()
     policy, spaces = actor.policy, (actor.envs.single_observation_space, actor.envs.single_action_space)
     layout = ActorMemoryLayout(

@@ -25,7 +25,7 @@ import torch
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from agents.impala.actor import Actor
+from agents.impala.actor import Actor, EnvMaker
 from agents.impala.config import Config
 from agents.impala.engines.shared import Shared, SharedWeights
 from agents.impala.rollout import Rollout, Zeros
@@ -75,12 +75,18 @@ class ActorMemoryLayout:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who an actor is and where its learner lives."""
+    """Which actor a process is.
+
+    Attributes:
+        config, number, restarts, make: arguments of `Actor`.
+        learner: process id of the learner.
+    """
 
     config: Config
     number: int
     restarts: int
     learner: int
+    make: EnvMaker
 
 
 class _StopRequested(BaseException):
@@ -95,7 +101,7 @@ def run_actor(assignment: Assignment, shared: Shared[ActorMemory], weights: Shar
     _prepare_process(assignment.learner)
     actor = None
     try:
-        actor = Actor(assignment.config, assignment.number, assignment.restarts)
+        actor = Actor(assignment.config, assignment.number, assignment.restarts, assignment.make)
         _serve(actor, _Supervision(shared.arrays, assignment.learner), weights, learner)
     except (_StopRequested, BrokenPipeError, EOFError):
         pass

@@ -1,0 +1,306 @@
+"""IMPALA with the interface of Stable-Baselines3's algorithms.
+
+`learn` is a loop over `updates`, which is the loop of `agents.impala.training`. SB3's callbacks and logger are called
+as by SB3: `on_step` once for each step of the environments, here when the learner has learned from their rollout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize, unwrap_vec_normalize
+
+from agents.checkpoint import CheckpointError
+from agents.impala.config import Config
+from agents.impala.environments import ActorEnvs, Environments, config_for, is_custom, require_same_spaces
+from agents.impala.learner import Learner
+from agents.impala.policy import Policy, act, as_batch
+from agents.impala.reporting import Reporter, as_callback
+from agents.impala.training import Training, Update
+from e3b_gym.errors import first_line
+from e3b_gym.sb3 import GymnasiumVecEnv
+from e3b_gym.tensor_files import load_tensors, save_tensors
+from e3b_gym.unroll import Tree, tree_leaves
+
+KIND = "e3b_gym IMPALA model"
+FORMAT = 1
+Env = str | Callable[[], gym.Env[Any, Any]] | VecEnv
+PredictState = tuple[NDArray[np.float32], ...]
+
+
+class IMPALA:
+    """IMPALA with an exploration bonus, in the manner of Stable-Baselines3.
+
+    >>> from agents import IMPALA
+    >>> from stable_baselines3.common.evaluation import evaluate_policy
+    >>> model = IMPALA("Rooms-K3-v0", bonus="e3b", engine="inline", n_envs=8, n_steps=16, seed=0)
+    >>> model = model.learn(1_024)
+    >>> reward, deviation = evaluate_policy(model, model.make_env(4), n_eval_episodes=4)
+    >>> model.num_timesteps
+    1024
+
+    Args:
+        env: an id; a function that makes an environment; or a VecEnv, stepped in this process (engine "inline").
+        bonus: a method of `e3b_gym.METHODS`; "none" for no bonus.
+        bonus_options: options of the method and of the mixing (beta, ridge, ...), over those of `bonus_preset`.
+        bonus_preset: "default", "paper" or "authors".
+        env_options: options of the environment, for an id.
+        n_envs: environments per actor; those of the VecEnv, if it is one.
+        seed: of weights, actions and environments.
+        tensorboard_log: folder for TensorBoard; None for no logs.
+        verbose: 1 prints the logs.
+        stats_window_size: episodes behind `rollout/ep_rew_mean`, `ep_len_mean` and `success_rate`.
+        device: "cpu" or "auto"; IMPALA runs on the CPU.
+        **options: any other field of `agents.impala.config.Config`, such as learning_rate, n_steps, ent_coef.
+            Without `batch_size`, up to 8 environments are learned from at a time.
+
+    Attributes:
+        config: every number in effect.
+        learner: policy, bonus and optimisers.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        bonus: str = "e3b",
+        bonus_options: Mapping[str, Any] | None = None,
+        bonus_preset: str = "default",
+        env_options: Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int = 0,
+        tensorboard_log: str | None = None,
+        verbose: int = 0,
+        stats_window_size: int = 100,
+        device: str | torch.device = "auto",
+        **options: Any,
+    ) -> None:
+        if str(device) not in ("auto", "cpu"):
+            raise ValueError(f"IMPALA runs on the CPU; got device={str(device)!r}")
+        self._environments = Environments.of(env)
+        options |= {"method": bonus, "bonus": dict(bonus_options or {}), "bonus_preset": bonus_preset, "seed": seed}
+        self.config = config_for(self._environments, env_options or {}, n_envs, options)
+        self.observation_space, self.action_space = self._environments.spaces(self.config)
+        self.learner = Learner(self.config, self.observation_space, self.action_space)
+        self.num_timesteps = 0
+        self.device = torch.device("cpu")
+        self.seed, self.verbose, self.tensorboard_log = seed, verbose, tensorboard_log
+        self._engine_state: dict[str, Any] | None = None
+        self._training: Training | None = None
+        self._seconds: dict[str, float] = {}
+        self._generator = torch.Generator().manual_seed(seed)
+        self._reporter = Reporter(stats_window_size)
+
+    @classmethod
+    def from_config(cls, config: Config, env: Env | None = None, **options: Any) -> Self:
+        """The model of a run's config; `options` are arguments of the constructor that a config does not have."""
+        fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        if options.get("n_envs", config.n_envs) != config.n_envs:
+            del fields["batch_size"]  # it fits the other number only
+        fields |= options
+        method, bonus, name = fields.pop("method"), fields.pop("bonus"), fields.pop("env")
+        if env is not None and not isinstance(env, str):
+            fields["env_options"] = {}
+        return cls(name if env is None else env, bonus=method, bonus_options=bonus, **fields)
+
+    @property
+    def policy(self) -> Policy:
+        return self.learner.policy
+
+    @property
+    def n_envs(self) -> int:
+        return self.config.n_envs
+
+    @property
+    def logger(self) -> Logger:
+        return self._reporter.logger
+
+    def set_logger(self, logger: Logger) -> None:
+        """Logs go to this logger, whatever `tensorboard_log` and `verbose` say."""
+        self._reporter.set_logger(logger)
+
+    def get_env(self) -> VecEnv:
+        """The user's VecEnv, or one that knows number and spaces only where the environments live in actors."""
+        if self._environments.vec_env is not None:
+            return self._environments.vec_env
+        return ActorEnvs(self.config.n_envs, (self.observation_space, self.action_space))
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        return None if self._environments.vec_env is None else unwrap_vec_normalize(self._environments.vec_env)
+
+    def set_env(self, env: Env) -> None:
+        """The next `learn` trains in `env`, which must have the same spaces."""
+        environments = Environments.of(env)
+        environments.check(self.config.n_envs, self.config.engine)
+        env_options = self.config.env_options if environments.name == self.config.env else {}
+        config = dataclasses.replace(self.config, env=environments.name, env_options=env_options)
+        require_same_spaces((self.observation_space, self.action_space), environments.spaces(config))
+        self._environments, self.config = environments, config
+
+    def make_env(self, n_envs: int = 1, seed: int = 0) -> VecEnv:
+        """Environments like those of training, with a VecMonitor, for `evaluate_policy` and `EvalCallback`."""
+        if self._environments.vec_env is not None:
+            raise ValueError("the model trains in a VecEnv of yours; make another one like it")
+        return VecMonitor(GymnasiumVecEnv(self._environments.make(self.config, n_envs, seed)))
+
+    def start(self, total_timesteps: int) -> Training:
+        """Starts the actors, for training until `num_timesteps` is `total_timesteps`."""
+        self.config = self.learner.config = dataclasses.replace(self.config, steps=total_timesteps)
+        state = None if self._engine_state is None else {"engine": self._engine_state}
+        self._training = Training(self.config, state, learner=self.learner, make=self._environments.make)
+        return self._training
+
+    def updates(self, total_timesteps: int) -> Iterator[Update]:
+        """Trains until `num_timesteps` is `total_timesteps`; gives what each rollout brought. `learn` without SB3."""
+        training = self._training or self.start(total_timesteps)
+        try:
+            for update in training:
+                self.num_timesteps = update.frames
+                yield update
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the actors, if there are any."""
+        if self._training is not None:
+            self._seconds, self._engine_state = self._training.seconds, self._training.engine.state_dict()
+            self._training.close()
+            self._training = None
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Spent so far in the current or last training, by stage."""
+        return self._seconds if self._training is None else self._training.seconds
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str = "IMPALA",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Trains for `total_timesteps` more environment steps, rounded up to whole rollouts.
+
+        Args:
+            total_timesteps: how many.
+            callback: of Stable-Baselines3: a callback, a list of them or a function.
+            log_interval: rollouts between two logs; None for none.
+            tb_log_name: name of the run in TensorBoard.
+            reset_num_timesteps: count, and run schedules, from 0; else from `num_timesteps`.
+            progress_bar: show one (needs tqdm and rich).
+        """
+        if reset_num_timesteps:
+            self.num_timesteps = self.learner.frames = 0
+        total = self.num_timesteps + total_timesteps
+        self._reporter.start(self, tb_log_name, reset_num_timesteps)
+        watcher = as_callback(callback, progress_bar)
+        watcher.init_callback(self)  # type: ignore[arg-type]  # it asks for what this class has
+        watcher.on_training_start({"self": self, "total_timesteps": total, "tb_log_name": tb_log_name}, globals())
+        with closing(self.updates(total)) as updates:  # type: ignore[type-var]
+            watcher.on_rollout_start()
+            for count, update in enumerate(updates, 1):
+                self._reporter.add(update)
+                going = self._reporter.replay(self, update, watcher)
+                watcher.on_rollout_end()
+                if log_interval is not None and count % log_interval == 0:
+                    self._reporter.dump(self.num_timesteps, count)
+                if not going or update.frames >= total:
+                    break
+                watcher.on_rollout_start()
+        watcher.on_training_end()
+        return self
+
+    def predict(
+        self,
+        observation: Tree,
+        state: PredictState | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[np.int64], PredictState]:
+        """Actions for observations, and the LSTM's state for the next call.
+
+        Args:
+            observation: of one environment, or of N in arrays [N, ...].
+            state: what the last call returned; None at the start.
+            episode_start: [N], which observations open an episode and so clear their state.
+            deterministic: the most probable actions; else they are drawn from the policy.
+        """
+        obs, batched = as_batch(observation, self.observation_space)
+        count = len(tree_leaves(obs)[0])
+        before = self.policy.initial_state(count) if state is None else tuple(map(torch.from_numpy, state))
+        starts = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
+        generator = None if deterministic else self._generator
+        actions, out = act(self.policy, obs, starts.reshape(count), before, generator)  # type: ignore[arg-type]
+        return actions if batched else actions[0], tuple(part.numpy() for part in out.state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything learned, and which environments the next training must not repeat."""
+        engine = self._engine_state if self._training is None else self._training.engine.state_dict()
+        return {"learner": self.learner.state_dict(), "engine": engine}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.learner.load_state_dict(state["learner"])
+        self._engine_state, self.num_timesteps = state["engine"], self.learner.frames
+
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """State dicts of policy, bonus and the policy's optimiser."""
+        return {name: self.learner.state_dict()[name] for name in ("policy", "bonus", "policy_optimizer")}
+
+    def set_parameters(self, parameters: Mapping[str, Mapping[str, Any]]) -> None:
+        """Loads what `get_parameters` gave."""
+        self.learner.policy.load_state_dict(parameters["policy"])
+        self.learner.bonus.load_state_dict(parameters["bonus"])
+        self.learner.policy_optimizer.load_state_dict(dict(parameters["policy_optimizer"]))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model: tensors and plain values. A path without an ending gets ".zip", as in SB3."""
+        path = Path(path)
+        content = {"kind": KIND, "format": FORMAT, "config": self.config.as_dict(), "state": self.state_dict()}
+        save_tensors(path if path.suffix else path.with_suffix(".zip"), content)
+
+    @classmethod
+    def load(cls, path: str | Path, env: Env | None = None, **options: Any) -> Self:
+        """A model that `save` wrote. Reading it runs no code.
+
+        Args:
+            path: as given to `save`.
+            env: needed where the model was trained in an environment of the user; else it trains in the saved id.
+            **options: arguments of the constructor that replace saved ones, such as tensorboard_log or n_envs.
+        """
+        path = Path(path) if Path(path).suffix else Path(path).with_suffix(".zip")
+        content = load_tensors(path)
+        if not isinstance(content, dict) or content.get("kind") != KIND or content.get("format") != FORMAT:
+            raise CheckpointError(f"{path} is no model that IMPALA.save of this version wrote")
+        config = Config(**content["config"])
+        if env is None and is_custom(config.env):
+            raise ValueError(f"{path} was trained in an environment of the user, {config.env}; pass env=")
+        if isinstance(env, VecEnv):
+            options = {"n_envs": env.num_envs, **options}
+        model = cls.from_config(config, env, **options)
+        try:
+            slots, now = config.n_envs * config.actors, model.config.n_envs * model.config.actors
+            if slots != now:
+                if not model.learner.bonus.episodic:
+                    warnings.warn(
+                        f"{path} remembers {slots} environments, but there are {now} here: the lifelong memory starts "
+                        "empty. Load with the same number to keep it",
+                        stacklevel=2,
+                    )
+                content["state"]["learner"]["memory"] = model.learner.memory.state_dict()
+            model.load_state_dict(content["state"])
+        except (RuntimeError, LookupError, ValueError) as error:
+            raise CheckpointError(f"{path} does not fit {model.config.env}: {first_line(error)}") from error
+        return model
