@@ -134,7 +134,7 @@ class IMPALA:
         """The user's VecEnv, or one that knows number and spaces only where the environments live in actors."""
         if self._environments.vec_env is not None:
             return self._environments.vec_env
-        return ActorEnvs(self.config.n_envs, (self.observation_space, self.action_space))
+        return VecMonitor(ActorEnvs(self.config.n_envs, (self.observation_space, self.action_space)))
 
     def get_vec_normalize_env(self) -> VecNormalize | None:
         return None if self._environments.vec_env is None else unwrap_vec_normalize(self._environments.vec_env)

@@ -227,6 +227,15 @@ def test_sb3s_callbacks(tmp_path):
     assert evaluate_policy(best, corridors(2), n_eval_episodes=4)[0] >= 0.9
 
 
+def test_sb3s_callbacks_with_environments_in_actors(tmp_path):
+    model = IMPALA("Rooms-K3-v0", n_envs=4, env_options={"max_steps": 6}, **SMALL)
+    evaluate = EvalCallback(model.make_env(2), eval_freq=8, n_eval_episodes=2, log_path=str(tmp_path), verbose=0)
+    model.learn(64, callback=evaluate)
+    assert np.load(tmp_path / "evaluations.npz")["timesteps"].tolist() == [32, 64]
+    with pytest.raises(RuntimeError, match="live in its actors"):
+        model.get_env().reset()
+
+
 def test_callbacks_see_every_step_with_its_episodes():
     seen = []
 
