@@ -47,8 +47,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "coverage": coverage,
     "envs": envs,
 }
-SECONDS = 4.0
-"""A case that has not ended by then was accepted, and is stopped."""
+SECONDS = 120.0
+"""A case that has not ended by then was accepted, and is stopped. Rare: an interrupt may break compiled code."""
 MEMORY = 6 << 30
 """Bytes of address space on top of those in use; so that absurd sizes fail at once."""
 

@@ -29,6 +29,8 @@ ENVIRONMENTS = (
 )  # fmt: skip
 PLAIN = ("env", "method", "engine", "env_options", "bonus", "threads", "actors")
 """Fields that are not mutated at random: they start processes, or have mutations of their own."""
+SIZES = ("n_envs", "n_steps", "n_epochs", "batch_size", "encoder_batch_size", "encoder_epochs", "dim", "hidden", "lstm")
+SIZES += ("episodes", "noise", "clock", "max_steps", "num_envs", "value_heads", "key_size", "num_actions")
 FIELDS = sorted(
     {field.name for kind in (Config, PPOConfig, RunOptions) for field in dataclasses.fields(kind)} - set(PLAIN)
 )
@@ -97,7 +99,7 @@ def envs_line(draw: random.Random, place: Path) -> list[str]:
         option = draw.choice(["--watch", "--keys", "--seed", "--steps", "--fps", "--record", "--nothing", "stray"])
         line.append(option)
         if option in ("--seed", "--steps", "--fps"):
-            line.append(draw.choice(VALUES[:40]))
+            line.append(draw.choice([value for value in VALUES[:40] if not _takes_long(f"episodes={value}")]))
         if option == "--record":
             (place / "file").write_text("mine")
             names = [
@@ -118,7 +120,7 @@ def coverage_line(draw: random.Random, runs: Path, place: Path) -> list[str]:
     line = {"RUNS": run, "EPISODES": 1, "MAX_STEPS": 2, "PICTURES": 0, "OUT": place / "out"}
     option = draw.choice(["EPISODES", "SEED", "MAX_STEPS", "SPLIT", "CHECKPOINT", "OUT", "RUNS", "RANDOM", "X"])
     value = draw.choice([*VALUES[:40], str(place / "file"), str(place / "file" / "x"), "train", "best"])
-    if option in ("EPISODES", "MAX_STEPS") and value in ("10M", "2k"):
+    if _takes_long(f"episodes={value}"):
         value = "0"
     words = [f"{name}={text}" for name, text in {**line, option: value}.items()]
     return [*words, *([option] if draw.random() < 0.1 else [])]
@@ -142,5 +144,18 @@ def garbled(draw: random.Random, line: list[str]) -> list[str]:
         )
     if draw.random() < 0.05:
         line = draw.sample(line, draw.randrange(len(line) + 1))
-    # An option that starts processes, or plays as long as it is told to, would test patience only.
-    return [word for word in line if not word.lower().startswith(("engine=p", "actors=", "threads="))]
+    # An option that starts processes, or computes as long as it is told to, would test patience only.
+    quick = [word for word in line if not word.lower().startswith(("engine=p", "actors=", "threads="))]
+    return [word for word in quick if not _takes_long(word)]
+
+
+def _takes_long(word: str) -> bool:
+    """Whether a size is valid and large."""
+    name, _, value = word.partition("=")
+    if name.split(".")[-1].lower() not in SIZES:
+        return False
+    scale = {"k": 1e3, "M": 1e6}.get(value.strip()[-1:], 1.0)
+    try:
+        return 64 < float(value.strip().rstrip("kM")) * scale < float("inf")
+    except ValueError:
+        return False
