@@ -59,7 +59,7 @@ class Reporter:
     def start(self, model: Logged, name: str, reset: bool) -> None:
         """A call of `learn` begins."""
         if not self._custom:
-            self._logger = configure_logger(model.verbose, model.tensorboard_log or "", name, reset)
+            self._logger = configure_logger(model.verbose, model.tensorboard_log, name, reset)
         if reset:
             self.ep_info_buffer.clear()
             self.ep_success_buffer.clear()

@@ -276,9 +276,13 @@ def test_the_logger_has_sb3s_names(tmp_path):
     assert "train/loss_value" in rows[-1]
 
 
-def test_tensorboard_logs_are_written(tmp_path):
-    IMPALA(corridors(), tensorboard_log=str(tmp_path), **SMALL).learn(32)
-    assert list(tmp_path.glob("IMPALA_1/events*"))
+def test_tensorboard_logs_are_written_where_asked_and_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    IMPALA(corridors(), **SMALL).learn(32)
+    assert not list(tmp_path.iterdir())
+    IMPALA(corridors(), tensorboard_log=str(tmp_path / "logs"), **SMALL).learn(32)
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert list(tmp_path.glob("logs/IMPALA_1/events*"))
 
 
 def test_a_saved_model_continues_as_it_was(tmp_path):
