@@ -9,7 +9,7 @@ import gymnasium as gym
 from e3b_gym.bonuses import Bonus
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import UnsupportedSpaceError
-from e3b_gym.explorer import Explorer
+from e3b_gym.online import OnlineExplorer
 
 # Steps (per environment) kept for training the encoder by default.
 RECORD_STEPS = 128
@@ -29,7 +29,7 @@ def build_explorer(
     action_space: gym.Space[Any],
     num_envs: int,
     record_steps: int = RECORD_STEPS,
-) -> Explorer:
+) -> OnlineExplorer:
     """The explorer for these spaces. `bonus` is the user's object, where the config has no method."""
     if isinstance(action_space, (gym.spaces.Dict, gym.spaces.Tuple)):
         remedy = "give the environment a Box, Discrete, MultiDiscrete or MultiBinary action space"
@@ -38,7 +38,7 @@ def build_explorer(
         check_spaces(bonus, observation_space, action_space)
     else:
         bonus = config.make_bonus(observation_space, action_space, num_envs)
-    return Explorer(bonus, config.make_mixer(), num_envs, record_steps=record_steps)
+    return OnlineExplorer(bonus, config.make_mixer(), num_envs, record_steps=record_steps)
 
 
 def check_spaces(bonus: Bonus, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:

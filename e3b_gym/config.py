@@ -62,6 +62,7 @@ class BonusConfig:
     """A bonus and how it enters the reward, r = clip(extrinsic * r_env + beta * bonus / sigma); see `RewardMixer`.
 
     Example:
+        >>> from e3b_gym import BonusConfig
         >>> config = BonusConfig.of("e3b", "paper", beta=0.1)
         >>> config.beta, config.normaliser, config.options["ridge"]
         (0.1, 'std', 0.1)

@@ -21,23 +21,23 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.wrappers import Autoreset
-from numpy.typing import NDArray
 
 from e3b_gym.bonuses import Bonus
 from e3b_gym.building import RECORD_STEPS, build_explorer, config_of
 from e3b_gym.config import BonusConfig
-from e3b_gym.explorer import Explorer, Paid
-from e3b_gym.saving import load_engine, save_engine
-from e3b_gym.unroll import Tree, tree_map
+from e3b_gym.endings import EndingReader, autoreset_mode, last_of_single
+from e3b_gym.online import OnlineExplorer, StepRewards
+from e3b_gym.saving import load_explorer, save_explorer
+from e3b_gym.unroll import tree_map
 
 _MARK = "train_encoder"  # an attribute that only our wrappers have
 
 
-class _Engined:
-    """What the two wrappers share: an engine for `_spaces`, trained by hand, saved and loaded."""
+class _Explored:
+    """What the two wrappers share: an explorer for `_spaces`, trained by hand, saved and loaded."""
 
     config: BonusConfig
-    engine: Explorer
+    explorer: OnlineExplorer
 
     @property
     def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -45,7 +45,7 @@ class _Engined:
 
     @property
     def bonus(self) -> Bonus:
-        return self.engine.bonus
+        return self.explorer.bonus
 
     def train_encoder(self, **settings: Any) -> dict[str, float]:
         """Trains on the steps since the last call (at most `record_steps`); returns losses and diagnostics.
@@ -53,11 +53,11 @@ class _Engined:
         Args:
             **settings: learning_rate, epochs, batch_size, ... of `TrainerConfig`, to change from now on.
         """
-        return self.engine.train(**settings)
+        return self.explorer.train(**settings)
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
-        save_engine(path, self.config, self.engine, *self._spaces)
+        save_explorer(path, self.config, self.explorer, *self._spaces)
 
     @classmethod
     def load(
@@ -71,12 +71,12 @@ class _Engined:
     ) -> Self:
         """Wraps `env` with what `save` wrote. No code in the file is run. Arguments as in `E3BRewardWrapper.load`."""
         wrapper = cls(env, "none")  # type: ignore[call-arg]
-        count = wrapper.engine.num_envs
-        wrapper.config, wrapper.engine = load_engine(path, *wrapper._spaces, count, bonus, objects, record_steps)
+        count = wrapper.explorer.num_envs
+        wrapper.config, wrapper.explorer = load_explorer(path, *wrapper._spaces, count, bonus, objects, record_steps)
         return wrapper
 
 
-class E3BVectorReward(_Engined, VectorWrapper):
+class E3BVectorReward(_Explored, VectorWrapper):
     """Adds an exploration bonus to the rewards of a Gymnasium VectorEnv, in either autoreset mode.
 
     Args:
@@ -85,6 +85,17 @@ class E3BVectorReward(_Engined, VectorWrapper):
         bonus: a method by name (`e3b_gym.METHODS`), or a bonus object.
         record_steps: how many of the latest steps `train_encoder` trains on.
         **settings: preset, beta, extrinsic, normaliser, clip, seed and the method's options, as in `E3BRewardWrapper`.
+
+    Example:
+        >>> import gymnasium
+        >>> from e3b_gym import E3BVectorReward
+        >>> envs = E3BVectorReward(gymnasium.make_vec("CartPole-v1", num_envs=2), "e3b", beta=0.1, seed=0)
+        >>> obs, infos = envs.reset(seed=0)
+        >>> obs, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
+        >>> bool((rewards > infos["extrinsic_reward"]).all())
+        True
+        >>> sorted(envs.train_encoder())[:3]
+        ['bonus_mean', 'bonus_std', 'inverse_accuracy']
     """
 
     def __init__(
@@ -99,11 +110,11 @@ class E3BVectorReward(_Engined, VectorWrapper):
             raise ValueError(f"E3BVectorReward wraps a gymnasium.vector.VectorEnv; got {type(env).__name__}")
         refuse_second_bonus(env)
         super().__init__(env)
-        self._same_step = _autoreset_mode(env) == AutoresetMode.SAME_STEP
+        self._mode = _autoreset_mode(env)
         self.config = config_of(bonus, **settings)
-        self.engine = build_explorer(self.config, bonus, *self._spaces, env.num_envs, record_steps)
+        self.explorer = build_explorer(self.config, bonus, *self._spaces, env.num_envs, record_steps)
         self._ended = np.zeros(env.num_envs, dtype=bool)
-        self._blind_ends = False  # an episode ended without its last observation, and this was reported
+        self._endings = EndingReader(type(env.unwrapped).__name__)
 
     @property
     def _spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -113,59 +124,46 @@ class E3BVectorReward(_Engined, VectorWrapper):
         if options is not None and "reset_mask" in options:
             raise ValueError("E3BVectorReward follows the autoreset of its environments; reset() resets all of them")
         obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self.engine.reset(obs)
+        self.explorer.reset(obs)
         self._ended = np.zeros_like(self._ended)
         return obs, infos
 
     def step(self, actions: Any) -> Any:
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         done = np.logical_or(terminated, truncated)
-        paid = self.engine.step(
-            np.array(actions),
-            obs,
-            rewards,
-            done,
-            self._last_observations(obs, done, infos) if done.any() else {},
-            restarted=None if self._same_step else self._ended,
-        )
+        last = self._endings.from_vector(done, obs, infos, self._mode)
+        restarted = self._ended if self._mode == AutoresetMode.NEXT_STEP else None
+        scored = self.explorer.step(np.array(actions), obs, rewards, done, last, restarted=restarted)
         self._ended = done
-        return obs, paid.total.astype(np.float64), terminated, truncated, self._annotated(infos, paid)
+        return obs, scored.total.astype(np.float64), terminated, truncated, self._annotated(infos, scored)
 
-    def _last_observations(self, obs: Tree, done: NDArray[np.bool_], infos: dict[str, Any]) -> dict[int, Tree]:
-        """By environment, the true last observations; not those that the simulator has wiped."""
-        told = infos.get("final_info", {}) if self._same_step else infos
-        envs = np.flatnonzero(done & told.get("final_observation_valid", True)).tolist()
-        if not self._same_step:
-            return {env: tree_map(lambda leaf, env=env: leaf[env], obs) for env in envs}
-        if "final_obs" in infos:
-            return {env: infos["final_obs"][env] for env in envs}
-        if not self._blind_ends:
-            self._blind_ends = True
-            warnings.warn(
-                f"episodes of {type(self.env.unwrapped).__name__} end without infos['final_obs'], so their last steps "
-                "get no bonus; a VectorEnv with SAME_STEP autoreset must report it",
-                stacklevel=3,
-            )
-        return {}
-
-    def _annotated(self, infos: dict[str, Any], paid: Paid) -> dict[str, Any]:
-        everyone = np.ones(self.num_envs, dtype=bool)
-        told = {**infos, "intrinsic_reward": paid.intrinsic, "extrinsic_reward": paid.extrinsic}
-        told |= {"_intrinsic_reward": everyone, "_extrinsic_reward": everyone}
-        if paid.episodes:
-            ended = list(paid.episodes)
-            sums, mask = np.zeros((2, self.num_envs)), ~everyone
-            sums[:, ended], mask[ended] = np.transpose(list(paid.episodes.values())), True
-            told |= {"episode_intrinsic_reward": sums[0], "episode_extrinsic_reward": sums[1]}
-            told |= {"_episode_intrinsic_reward": mask, "_episode_extrinsic_reward": mask}
-        return told
+    def _annotated(self, infos: dict[str, Any], scored: StepRewards) -> dict[str, Any]:
+        all_envs = np.ones(self.num_envs, dtype=bool)
+        annotated = {**infos, "intrinsic_reward": scored.intrinsic, "extrinsic_reward": scored.extrinsic}
+        annotated |= {"_intrinsic_reward": all_envs, "_extrinsic_reward": all_envs}
+        if scored.episodes:
+            ended = list(scored.episodes)
+            sums, mask = np.zeros((2, self.num_envs)), ~all_envs
+            sums[:, ended], mask[ended] = np.transpose(list(scored.episodes.values())), True
+            annotated |= {"episode_intrinsic_reward": sums[0], "episode_extrinsic_reward": sums[1]}
+            annotated |= {"_episode_intrinsic_reward": mask, "_episode_extrinsic_reward": mask}
+        return annotated
 
 
-class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds an exploration bonus to the rewards of a single Gymnasium environment. Arguments as in `E3BVectorReward`.
 
     Around Gymnasium's Autoreset wrapper the step that only resets gets no bonus.
     Its `spec` says `nondeterministic`: the reward depends on what was seen before this episode too.
+
+    Example:
+        >>> import gymnasium
+        >>> from e3b_gym import E3BReward
+        >>> env = E3BReward(gymnasium.make("CartPole-v1"), "e3b", beta=0.1, seed=0)
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, terminated, truncated, info = env.step(0)
+        >>> reward == info["extrinsic_reward"] + info["intrinsic_reward"], info["intrinsic_reward"] > 0
+        (True, True)
     """
 
     def __init__(
@@ -177,7 +175,7 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, **settings)
         gym.Wrapper.__init__(self, env)
         self.config = config_of(bonus, **settings)
-        self.engine = build_explorer(self.config, bonus, *self._spaces, 1, record_steps)
+        self.explorer = build_explorer(self.config, bonus, *self._spaces, 1, record_steps)
         self._autoresets = [layer for layer in _layers(env) if isinstance(layer, Autoreset)]
 
     @property
@@ -193,31 +191,29 @@ class E3BReward(_Engined, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
-        self.engine.reset(tree_map(lambda leaf: np.array(leaf)[None], obs))
+        self.explorer.reset(tree_map(lambda leaf: np.array(leaf)[None], obs))
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         restarts = any(layer.autoreset for layer in self._autoresets)  # this step will only reset
         obs, reward, terminated, truncated, info = self.env.step(action)
         done = bool(terminated or truncated)
-        seen = done and info.get("final_observation_valid", True)
-        paid = self.engine.step(
+        scored = self.explorer.step(
             np.array(action)[None],
             tree_map(lambda leaf: np.asarray(leaf)[None], obs),
             np.array([reward]),
             np.array([done]),
-            {0: obs} if seen else {},
+            last_of_single(done, obs, info),
             restarted=np.array([True]) if restarts else None,
         )
-        info = {**info, "intrinsic_reward": float(paid.intrinsic[0]), "extrinsic_reward": float(reward)}
+        info = {**info, "intrinsic_reward": float(scored.intrinsic[0]), "extrinsic_reward": float(reward)}
         if done:
-            info["episode_intrinsic_reward"], info["episode_extrinsic_reward"] = paid.episodes[0]
-        return obs, float(paid.total[0]), terminated, truncated, info
+            info["episode_intrinsic_reward"], info["episode_extrinsic_reward"] = scored.episodes[0]
+        return obs, float(scored.total[0]), terminated, truncated, info
 
 
 def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    # The attribute first: SyncVectorEnv writes the metadata entry into a dict shared by all envs of the class.
-    mode = getattr(env.unwrapped, "autoreset_mode", None) or env.metadata.get("autoreset_mode")
+    mode = autoreset_mode(env)
     if mode is None:
         warnings.warn(
             f"{type(env.unwrapped).__name__} does not say how it resets; NEXT_STEP is assumed. Set "
@@ -225,7 +221,6 @@ def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
             stacklevel=4,
         )
         return AutoresetMode.NEXT_STEP
-    mode = AutoresetMode(mode)
     if mode == AutoresetMode.DISABLED:
         raise ValueError(
             "autoreset mode DISABLED is not supported; make the vector env with AutoresetMode.NEXT_STEP or SAME_STEP"
@@ -238,7 +233,7 @@ def refuse_second_bonus(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> No
     layers: list[Any] = [*_layers(env)]
     batch = layers[-1]
     inner = batch.call("has_wrapper_attr", _MARK) if isinstance(batch, (SyncVectorEnv, AsyncVectorEnv)) else ()
-    if any(inner) or any(isinstance(layer, _Engined) for layer in layers):
+    if any(inner) or any(isinstance(layer, _Explored) for layer in layers):
         raise ValueError("this environment has an exploration bonus already; to use two, add them: bonus=a + b")
 
 

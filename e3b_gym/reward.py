@@ -112,13 +112,18 @@ class RewardMixer:
                 raise NonFiniteError(
                     f"the {name} has NaN or infinite values, which would spread to the agent; fix its source"
                 )
-        total = self.extrinsic * reward + self.intrinsic(bonus)
+        return self.combine(reward, self.intrinsic(bonus))
+
+    def combine(self, reward: Tensor, intrinsic: Tensor) -> Tensor:
+        """The mixed reward from the environment's and the scaled bonus, without checking either."""
+        total = self.extrinsic * reward + intrinsic
         return total if self.clip is None else total.clamp(-self.clip, self.clip)
 
     def state_dict(self) -> dict[str, Any]:
         moments = self._moments
         return {
             "normaliser": self.normaliser,
+            "norm": self.norm,
             "count": moments.count,
             "mean": moments.mean,
             "squares": moments.squares,
@@ -130,5 +135,6 @@ class RewardMixer:
                 f"the scale was saved with normaliser={state['normaliser']!r}, but this mixer has "
                 f"normaliser={self.normaliser!r}; build it with the saved one"
             )
+        self.norm = bool(state["norm"])
         moments = self._moments
         moments.count, moments.mean, moments.squares = (float(state[name]) for name in ("count", "mean", "squares"))

@@ -13,7 +13,7 @@ from e3b_gym.bonuses import Bonus
 from e3b_gym.building import RECORD_STEPS, build_explorer
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DamagedFileError
-from e3b_gym.explorer import Explorer
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.space_identity import space_identity
 from e3b_gym.tensor_files import load_tensors, save_tensors
 
@@ -21,10 +21,10 @@ _FORMAT = 2
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def save_engine(
+def save_explorer(
     path: str | Path,
     config: BonusConfig,
-    engine: Explorer,
+    explorer: OnlineExplorer,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
 ) -> None:
@@ -36,7 +36,7 @@ def save_engine(
         "objects": sorted(set(config.options) - set(options)),  # such as an encoder: given again on loading
         "spaces": [space_identity(observation_space), space_identity(action_space)],
         "spaces_text": [str(observation_space), str(action_space)],  # for the error message
-        "engine": engine.state_dict(),
+        "explorer": explorer.state_dict(),
     }
     save_tensors(path, state)
 
@@ -45,7 +45,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value)))
 
 
-def load_engine(
+def load_explorer(
     path: str | Path,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
@@ -53,8 +53,8 @@ def load_engine(
     bonus: Bonus | None,
     objects: dict[str, Any],
     record_steps: int = RECORD_STEPS,
-) -> tuple[BonusConfig, Explorer]:
-    """What `save_engine` wrote, at work on `num_envs` environments with the same spaces.
+) -> tuple[BonusConfig, OnlineExplorer]:
+    """What `save_explorer` wrote, at work on `num_envs` environments with the same spaces.
 
     Args:
         bonus: made as before, if the saved wrapper had a bonus object of the user's own.
@@ -73,19 +73,19 @@ def load_engine(
         wanted = ", ".join(f"{name}=..." for name in state["objects"]) or "no options"
         raise ValueError(f"{path} was saved with options that no file can hold: load(...) needs {wanted}")
     config = BonusConfig.from_dict({**state["config"], **objects})
-    engine = build_explorer(config, bonus, observation_space, action_space, num_envs, record_steps)
-    saved = state["engine"]
-    if saved["num_envs"] != num_envs and not engine.bonus.episodic:
+    explorer = build_explorer(config, bonus, observation_space, action_space, num_envs, record_steps)
+    saved = state["explorer"]
+    if saved["num_envs"] != num_envs and not explorer.bonus.episodic:
         warnings.warn(
             f"{path} remembers {saved['num_envs']} environments, but there are {num_envs} here: the lifelong memory "
             "starts empty. Load with the same number to keep it",
             stacklevel=3,
         )
     try:
-        engine.load_state_dict(saved)
+        explorer.load_state_dict(saved)
     except (RuntimeError, KeyError) as error:
         raise ValueError(f"{path} does not fit this bonus; make the bonus or encoder as before ({error})") from error
-    return config, engine
+    return config, explorer
 
 
 def _read(path: str | Path) -> dict[str, Any]:

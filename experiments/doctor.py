@@ -96,7 +96,7 @@ def _play(
     if not isinstance(player, SB3Player):
         raise ValueError(f"doctor examines IMPALA, PPO and RecurrentPPO; got {type(player).__name__}")
     venv = E3BRewardWrapper(GymnasiumVecEnv(envs), "none")
-    venv.engine = player.bonus_engine(len(seeds))
+    venv.explorer = player.bonus_explorer(len(seeds))
     venv.venv.seed(seeds[0])
     return record(player.model, venv, episodes, seed=seed)
 
@@ -105,7 +105,7 @@ def play_impala(
     config: Config, player: ImpalaPlayer, envs: VectorEnv[Any, Any, Any], seeds: list[int], episodes: int
 ) -> tuple[list[Episode], Setup]:
     """Plays with an IMPALA policy; records what its value heads predict, with the learner's mix of rewards."""
-    explorer = player.bonus_engine(len(seeds))
+    explorer = player.bonus_explorer(len(seeds))
     probe, recording = Probe(explorer.bonus, explorer.mixer, len(seeds)), Recording(len(seeds), episodes)
     obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # lists are fine, too
     probe.reset(obs)

@@ -155,7 +155,7 @@ def _run(given: list[str]) -> int:
     world = rooms.make(config.env, **options)
     spaces = world.observation_space, world.action_space
     player = load_player(folder, settings, "latest", spaces, seed=seed)
-    learned = player.bonus_engine().bonus
+    learned = player.bonus_explorer().bonus
     played = [
         (*play(config.env, options, learned, number, player), number) for number in fresh_seeds(config, episodes, seed)
     ]

@@ -20,7 +20,7 @@ from agents.impala.policy import Policy, act
 from agents.impala.training import Update
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
-from e3b_gym.explorer import Explorer
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree, tree_map
 from experiments.settings import RunOptions
 
@@ -122,15 +122,15 @@ class ImpalaPlayer:
         h, c = (part[:, env : env + 1].contiguous() for part in self._state)
         return self._policy(rows, torch.zeros(1, 1, dtype=torch.bool), (h, c)).values[0, 0].double().numpy()  # type: ignore[no-any-return]
 
-    def bonus_engine(self, num_envs: int = 1) -> Explorer:
+    def bonus_explorer(self, num_envs: int = 1) -> OnlineExplorer:
         """The learned bonus for `num_envs` environments, with the scale that training arrived at."""
         config = self._config
         bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **config.bonus)
-        engine = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, num_envs)
-        engine.bonus.bind_policy(self._policy)
+        explorer = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, num_envs)
+        explorer.bonus.bind_policy(self._policy)
         with loading(self._checkpoint):
-            learned = self._checkpoint.state["learner"]
-            engine.bonus.load_state_dict(learned["bonus"])
-            engine.mixer.load_state_dict(learned["mixer"])
-        engine.training = False
-        return engine
+            learned = self._checkpoint.state["learner"]["explorer"]
+            explorer.bonus.load_state_dict(learned["bonus"])
+            explorer.mixer.load_state_dict(learned["mixer"])
+        explorer.training = False
+        return explorer

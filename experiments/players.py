@@ -12,7 +12,7 @@ from torch import Tensor
 from agents.checkpoint import Checkpoint, CheckpointStore
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
-from e3b_gym.explorer import Explorer
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree
 from experiments.ppo_config import PPOConfig
 from experiments.random_agent import RandomConfig, RandomPlayer
@@ -42,7 +42,7 @@ class Player(Protocol):
     def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
         """Actions [N] for obs, tree of [N, ...]; `starts` [N] marks those that open an episode."""
 
-    def bonus_engine(self) -> Explorer:
+    def bonus_explorer(self) -> OnlineExplorer:
         """The learned bonus for one environment."""
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
 from e3b_gym.envs import check_options
-from e3b_gym.explorer import Explorer
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree
 
 FORWARD = "random-forward"
@@ -77,5 +77,5 @@ class RandomPlayer:
         first = int(actions.start) + number - len(chances)
         return first + self._generator.choice(len(chances), size=len(starts), p=chances)
 
-    def bonus_engine(self) -> Explorer:
+    def bonus_explorer(self) -> OnlineExplorer:
         return build_explorer(BonusConfig.of("none"), None, *self._spaces, 1)

@@ -22,7 +22,7 @@ from agents.impala.config import Config
 from agents.impala.networks import Networks, networks_for
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
-from e3b_gym.explorer import Explorer
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
 from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features
 from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
@@ -149,19 +149,19 @@ class SB3Player:
         actions, self._state = self.model.predict(obs, self._state, starts, deterministic=self._greedy)
         return actions
 
-    def bonus_engine(self, num_envs: int = 1) -> Explorer:
+    def bonus_explorer(self, num_envs: int = 1) -> OnlineExplorer:
         config = self._config
         bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **bonus_options(config))
-        engine = build_explorer(bonus, None, *self._spaces, num_envs)
-        bind_policy(engine, self.model)
+        explorer = build_explorer(bonus, None, *self._spaces, num_envs)
+        bind_policy(explorer, self.model)
         with loading(self._checkpoint):
-            engine.load_state_dict(self._checkpoint.state["bonus"])
-        engine.training = False
-        return engine
+            explorer.load_state_dict(self._checkpoint.state["bonus"])
+        explorer.training = False
+        return explorer
 
 
-def bind_policy(engine: Explorer, model: PPO | RecurrentPPO) -> None:
+def bind_policy(explorer: OnlineExplorer, model: PPO | RecurrentPPO) -> None:
     """Connects a bonus that reads the policy's features to the policy; before its state is loaded."""
-    if reads_policy_features(engine.bonus):
+    if reads_policy_features(explorer.bonus):
         transposed = [model.env] if isinstance(model.env, VecTransposeImage) else []
-        engine.bonus.bind_policy(PolicyEncoder(model, [*transposed]))
+        explorer.bonus.bind_policy(PolicyEncoder(model, [*transposed]))

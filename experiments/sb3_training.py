@@ -63,8 +63,8 @@ class SB3Trainee:
         with loading(checkpoint):
             state = checkpoint.state
             self.model.set_parameters(state["model"], device="cpu")
-            bind_policy(self._bonus.engine, self.model)
-            self._bonus.engine.load_state_dict(state["bonus"])
+            bind_policy(self._bonus.explorer, self.model)
+            self._bonus.explorer.load_state_dict(state["bonus"])
             self.model.num_timesteps, self.model._n_updates = checkpoint.frames, int(state["updates"])
             self.extra = dict(state["extra"])
         # Another part of the run, other random numbers.
@@ -109,7 +109,7 @@ class SB3Trainee:
             raise ValueError("there is no folder for checkpoints; call save_into first")
         state = {
             "model": self.model.get_parameters(),
-            "bonus": self._bonus.engine.state_dict(),
+            "bonus": self._bonus.explorer.state_dict(),
             "updates": self.model._n_updates,
             "starts": self._starts + 1,
             "extra": extra,

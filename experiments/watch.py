@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from e3b_gym.command import answer
+from e3b_gym.endings import last_of_single
 from e3b_gym.envs import make
 from e3b_gym.envs.play import CLEAR, Image, check_video, for_video, half_blocks
 from e3b_gym.envs.registry import all_tasks
@@ -102,7 +103,7 @@ class Show:
         self._names: tuple[str, ...] = own_names or (task.actions if task is not None else ())
         spaces = self._env.observation_space, self._env.action_space
         self._player = load_player(folder, self.settings, which, spaces, greedy=greedy, seed=seed)
-        self._engine = self._player.bonus_engine()
+        self._explorer = self._player.bonus_explorer()
         self.title = f"{config.env}: {config.method} with {self.settings.agent} after {self._player.frames:,} frames"
 
     def scenes(self, worlds: Sequence[int]) -> Iterator[Scene]:
@@ -114,9 +115,9 @@ class Show:
             self._env.close()
 
     def _episode(self, episode: int, world: int) -> Iterator[Scene]:
-        env, player, engine = self._env, self._player, self._engine
+        env, player, explorer = self._env, self._player, self._explorer
         obs, _ = env.reset(seed=world)
-        engine.reset(_batch(obs))
+        explorer.reset(_batch(obs))
         steps: list[Step] = []
         yield Scene(env.render(), episode, steps)
         starts, done = np.ones(1, dtype=np.bool_), False
@@ -124,18 +125,17 @@ class Show:
             action = player.act(_batch(obs), starts)
             obs, reward, terminated, truncated, info = env.step(action[0])
             done, starts = bool(terminated or truncated), np.zeros(1, dtype=np.bool_)
-            seen = done and info.get("final_observation_valid", True)
-            paid = engine.step(
+            scored = explorer.step(
                 action,
                 _batch(obs),
                 np.array([reward]),
                 np.array([done]),
-                {0: obs} if seen else {},
+                last_of_single(done, obs, info),
                 policy_logits=player.logits,
             )
             name = self._names[action[0]] if self._names else str(action[0])
             ending = _ending(truncated, info.get("is_success")) if done else ""
-            steps.append(Step(name, float(reward), float(paid.bonus[0]), ending))
+            steps.append(Step(name, float(reward), float(scored.bonus[0]), ending))
             yield Scene(env.render(), episode, steps)
 
 

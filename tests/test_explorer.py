@@ -19,8 +19,8 @@ from walks import Walk, action_of, algorithm_1, played_by_hand, walks
 from e3b_gym import reward
 from e3b_gym.bonuses import make_bonus
 from e3b_gym.buffer import Recorder
-from e3b_gym.explorer import Explorer
 from e3b_gym.gymnasium import E3BReward, E3BVectorReward
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.sb3 import E3BRewardWrapper, GymnasiumVecEnv
 
 ENVS, STEPS = 3, 23
@@ -106,13 +106,13 @@ def test_the_next_first_observation_in_place_of_the_last_would_pay_something_els
     assert algorithm_1([episode])[-1] != pytest.approx(algorithm_1([[*episode[:-1], first]])[-1], rel=0.05)
 
 
-def engine_of(method: str = "e3b", num_envs: int = 2, record_steps: int = 8, **options: Any) -> Explorer:
+def engine_of(method: str = "e3b", num_envs: int = 2, record_steps: int = 8, **options: Any) -> OnlineExplorer:
     world = Walk()
     bonus = make_bonus(method, world.observation_space, world.action_space, num_envs, seed=0, **options)
-    return Explorer(bonus, reward.RewardMixer(1.0), num_envs, record_steps=record_steps)
+    return OnlineExplorer(bonus, reward.RewardMixer(1.0), num_envs, record_steps=record_steps)
 
 
-def random_step(engine: Explorer, rng: np.random.Generator, done: Any = None, terminals: Any = None) -> Any:
+def random_step(engine: OnlineExplorer, rng: np.random.Generator, done: Any = None, terminals: Any = None) -> Any:
     count = engine.num_envs
     obs = rng.normal(size=(count, 3)).astype(np.float32)
     done = np.zeros(count, dtype=bool) if done is None else done
@@ -236,7 +236,7 @@ def test_training_uses_each_step_once_and_an_empty_record_trains_nothing() -> No
 def test_nan_observations_name_the_leaf_and_the_environment() -> None:
     world = Walk(observations="dict")
     bonus = make_bonus("e3b", world.observation_space, world.action_space, 2, seed=0)
-    engine = Explorer(bonus, reward.RewardMixer(1.0), 2, record_steps=8)
+    engine = OnlineExplorer(bonus, reward.RewardMixer(1.0), 2, record_steps=8)
     fine = {"features": np.zeros((2, 3), np.float32), "place": np.zeros(2, np.int64)}
     engine.reset(fine)
     bad = {**fine, "features": np.array([[0, 0, 0], [0, np.nan, 0]], np.float32)}
@@ -271,7 +271,7 @@ def test_observations_that_the_environment_overwrites_are_kept() -> None:
 def test_every_numeric_dtype_is_scored(dtype: Any) -> None:
     space = gym.spaces.Box(0, 1, (4,), dtype) if dtype != np.bool_ else gym.spaces.MultiBinary(4)
     bonus = make_bonus("e3b", space, gym.spaces.Discrete(2), 2, seed=0)
-    engine = Explorer(bonus, reward.RewardMixer(1.0), 2, record_steps=4)
+    engine = OnlineExplorer(bonus, reward.RewardMixer(1.0), 2, record_steps=4)
     engine.reset(np.zeros((2, 4), dtype))
     obs = np.ones((2, 4), dtype)
     obs.flags.writeable = False
@@ -284,7 +284,7 @@ def constant_state(encoder: nn.Module, envs: int = 4, steps: int = 20) -> list[f
     """Bonus of each step in environments whose observation never changes."""
     space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
     bonus = make_bonus("e3b", space, gym.spaces.Discrete(2), envs, encoder=encoder, seed=0)
-    explorer = Explorer(bonus, reward.RewardMixer(normaliser="none"), envs, record_steps=steps)
+    explorer = OnlineExplorer(bonus, reward.RewardMixer(normaliser="none"), envs, record_steps=steps)
     still = np.full((envs, 3), 0.5, np.float32)
     explorer.reset(still)
     none = np.zeros(envs, bool)
@@ -306,7 +306,7 @@ def test_batch_normalisation_learns_in_training_and_not_while_scoring() -> None:
     encoder = nn.Sequential(nn.Linear(3, 8), norm)
     bonus = make_bonus("e3b", space, gym.spaces.Discrete(2), 1, encoder=encoder, seed=0)
     learned = next(part for part in bonus.modules() if isinstance(part, nn.BatchNorm1d))
-    explorer = Explorer(bonus, reward.RewardMixer(), 1, record_steps=8)
+    explorer = OnlineExplorer(bonus, reward.RewardMixer(), 1, record_steps=8)
     generator = np.random.default_rng(0)
     explorer.reset(generator.normal(size=(1, 3)).astype(np.float32))
     before = learned.running_mean.clone()

@@ -64,7 +64,7 @@ def test_the_single_wrapper_passes_both_checkers(registered: str, observations: 
         check_by_gymnasium(env)
         sb3_check_env(env)
     again = env.spec.make()
-    assert again.get_wrapper_attr("engine").mixer.beta == 0.3
+    assert again.get_wrapper_attr("explorer").mixer.beta == 0.3
     check_by_gymnasium(E3BReward(Walk(20, observations=observations), bonus, normaliser="none", seed=0))
     assert not gym.spec(registered).nondeterministic
 
@@ -81,7 +81,7 @@ def test_every_space_and_mode_pays_and_trains(mode: AutoresetMode, observations:
     assert paid[done].max() > 0  # the last observations were scored
     stats = envs.train_encoder()
     assert {"inverse_loss", "inverse_accuracy", "bonus_mean", "sigma"} <= set(stats)
-    assert len(envs.engine.record) == 0
+    assert len(envs.explorer.record) == 0
     envs.close()
 
 
@@ -96,8 +96,8 @@ def test_modes_agree_also_on_the_running_scale() -> None:
             _, reward, _, _, infos = envs.step(np.array([2, 0]))
             if infos["intrinsic_reward"].any():  # else it only reset
                 rewards += reward.tolist()
-        unroll = envs.engine.record.unroll()
-        results.append((rewards, envs.engine.mixer.sigma, int(unroll.valid.sum())))
+        unroll = envs.explorer.record.unroll()
+        results.append((rewards, envs.explorer.mixer.sigma, int(unroll.valid.sum())))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     assert results[0][1] == pytest.approx(results[1][1], rel=1e-6)
     assert results[0][2] == results[1][2] == 40

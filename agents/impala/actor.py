@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agents.impala.config import Config
 from agents.impala.networks import networks_for
 from agents.impala.policy import Policy, sample_actions
 from agents.impala.rollout import NO_SUCCESS_KNOWN, Rollout
+from e3b_gym.endings import EndingReader
 from e3b_gym.envs import make_vec
-from e3b_gym.unroll import Tree, tree_leaves, tree_map
+from e3b_gym.unroll import Tree, tree_map
 
 
 def make_envs(config: Config, num_envs: int, seed: int) -> VectorEnv[Any, Any, Any]:
@@ -54,6 +55,7 @@ class Actor:
         spaces = self.envs.single_observation_space, self.envs.single_action_space
         self.policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
         self.policy.remember_rows()
+        self._endings = EndingReader(type(self.envs.unwrapped).__name__)
         self.version = -1
         self._generator = torch.Generator().manual_seed(seed)
         self._obs: Tree = None
@@ -76,20 +78,17 @@ class Actor:
         rollout.header[:] = self.number, self.version
         rollout.starts[:] = self._starts
         rollout.state[0], rollout.state[1] = self._state[0].numpy(), self._state[1].numpy()
-        rollout.terminal_known[:] = False
-        _write(rollout.obs, 0, self._obs)
-        known = 0
+        rollout.write_obs(0, self._obs)
         for t in range(rollout.steps):
             action = self._act(rollout, t)
             obs, reward, terminated, truncated, infos = self.envs.step(action)
             done = terminated | truncated
-            rollout.action[t], rollout.reward[t], rollout.done[t] = action, reward, done
-            rollout.truncated[t] = truncated & ~terminated
+            last = self._endings.from_vector(done, obs, infos, AutoresetMode.SAME_STEP)
+            rollout.write_step(t, action, done, last)
+            rollout.reward[t], rollout.truncated[t] = reward, truncated & ~terminated
             self._count(rollout, t, done, infos)
-            if done.any():
-                known = self._keep_terminals(rollout, t, done, infos, known)
             self._starts = done
-            _write(rollout.obs, t + 1, obs)
+            rollout.write_obs(t + 1, obs)
         self._obs = tree_map(lambda leaf: leaf[-1].copy(), rollout.obs)  # the rollout will be written to by others
 
     def _act(self, rollout: Rollout, t: int) -> Any:
@@ -114,20 +113,5 @@ class Actor:
             rollout.episode_return[t, known] = final["episode_return"][known]
         self._return[done], self._length[done] = 0.0, 0
 
-    @staticmethod
-    def _keep_terminals(rollout: Rollout, t: int, done: Any, infos: dict[str, Any], known: int) -> int:
-        """Puts the last observations that are real behind the first `known`; returns how many there are now."""
-        seen = done & infos.get("final_info", {}).get("final_observation_valid", True)
-        rollout.terminal_known[t] = seen
-        for env in np.flatnonzero(seen):
-            _write(rollout.terminal_obs, known, infos["final_obs"][env])
-            known += 1
-        return known
-
     def close(self) -> None:
         self.envs.close()
-
-
-def _write(tree: Tree, row: int, values: Tree) -> None:
-    for leaf, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
-        leaf[row] = value

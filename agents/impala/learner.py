@@ -28,6 +28,7 @@ from agents.impala.rollout import Rollout
 from e3b_gym.bonuses import PolicyDivergence
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DivergedError, NonFiniteError
+from e3b_gym.explorer import Explorer, backward
 from e3b_gym.unroll import Unroll
 
 Stats = dict[str, float]
@@ -51,18 +52,20 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # one stream for both, so that policy and encoder start with other weights
             self.policy = Policy(networks, observation_space, action_space, config.value_heads)
-            self.bonus = bonus.make_bonus(observation_space, action_space, slots)
-        self.bonus.bind_policy(self.policy)
-        for part in self.bonus.modules():
+            made = bonus.make_bonus(observation_space, action_space, slots)
+        made.bind_policy(self.policy)
+        for part in made.modules():
             if isinstance(part, PolicyDivergence):
                 part.in_reward = False  # it comes in through the advantage and the value target
-        self.mixer = bonus.make_mixer()
-        self.memory = self.bonus.new_memory(slots)
-        self.policy_optimizer = _policy_optimizer(config, self.policy)
-        weights = [weight for weight in self.bonus.parameters() if weight.requires_grad]
-        self.encoder_optimizer = (
-            torch.optim.Adam(weights, lr=config.encoder_learning_rate, fused=True) if weights else None
+        self.explorer = Explorer(
+            made,
+            bonus.make_mixer(),
+            slots,
+            learning_rate=config.encoder_learning_rate,
+            max_grad_norm=config.encoder_max_grad_norm,
+            fused=True,
         )
+        self.policy_optimizer = _policy_optimizer(config, self.policy)
         # PyTorch's operations release Python's lock, so encoder and policy can learn at the same time.
         share = (max(config.threads // 2, 1),)
         self._encoder_thread = (
@@ -75,7 +78,21 @@ class Learner:
         self.seconds: dict[str, float] = defaultdict(float)
 
     def learn(self, rollout: Rollout) -> list[Stats]:
-        """Updates on all columns of a rollout, `config.columns` at a time; returns the statistics of each update."""
+        """Updates on all columns of a rollout, `config.columns` at a time; returns the statistics of each update.
+
+        Raises:
+            DivergedError: A reward, a bonus, a loss or a gradient is NaN or infinite; weights and optimisers are as
+                before that update.
+        """
+        try:
+            stats = self._updates_on(rollout)
+        except NonFiniteError as error:
+            raise DivergedError(f"training stops before the weights are spoiled: {error}") from error
+        self.version += 1
+        self.frames += rollout.steps * rollout.num_envs
+        return stats
+
+    def _updates_on(self, rollout: Rollout) -> list[Stats]:
         common = {"policy_lag": float(self.version - rollout.version), **self._follow_schedules()}
         batches, rewards, stats = self._batches(rollout), list[Rewards](), list[Stats]()
         for batch in batches:
@@ -84,8 +101,6 @@ class Learner:
             stats.append(numbers | common)
         for _ in range(1, self.config.n_epochs):
             stats += [self._another_pass(*known) | common for known in zip(batches, rewards, strict=True)]
-        self.version += 1
-        self.frames += rollout.steps * rollout.num_envs
         return stats
 
     def _follow_schedules(self) -> Stats:
@@ -103,7 +118,8 @@ class Learner:
     def _batches(self, rollout: Rollout) -> list[Batch]:
         unroll, (h, c) = rollout.unroll(), rollout.lstm_state()
         reward, truncated = torch.from_numpy(rollout.reward), torch.from_numpy(rollout.truncated)
-        _require_finite("reward", reward)
+        if not bool(torch.isfinite(reward).all()):
+            raise NonFiniteError("the reward has NaN or infinite values; fix the environment")
         if self.config.columns == rollout.num_envs:
             return [Batch(unroll, (h, c), reward, truncated)]
         parts = torch.split(torch.arange(rollout.num_envs), self.config.columns)
@@ -121,8 +137,7 @@ class Learner:
         stats |= encoder()
         with self._timed("optimisers"):  # both only now, when every term is known to be finite
             self.policy_optimizer.step()
-            if self.encoder_optimizer is not None:
-                self.encoder_optimizer.step()
+            self.explorer.update()
         self._updates += 1
         return rewards, stats
 
@@ -143,31 +158,23 @@ class Learner:
 
     def _score(self, batch: Batch) -> tuple[Any, Rewards, Stats]:
         """The bonus's features, with a graph for the encoder, the rewards with the bonus, and statistics."""
-        unroll = batch.unroll
-        with self._timed("embed"), torch.set_grad_enabled(self.encoder_optimizer is not None):
-            features = self.bonus.embed(unroll)
+        explorer, unroll = self.explorer, batch.unroll
+        with self._timed("embed"):
+            features = explorer.embed(unroll, graph=True)
         with self._timed("score"), torch.no_grad():
-            bonus = self._bonus_of(features, unroll)  # [T, B]
-            rewards = Rewards(list(self._streams(batch.reward, bonus)), self.bonus.policy_terms(features, unroll))
-        return features, rewards, {"bonus": float(bonus.mean()), "sigma": self.mixer.sigma}
-
-    def _bonus_of(self, features: Any, unroll: Unroll) -> Tensor:
-        try:
-            bonus = self.bonus.score(features, unroll, self.memory)  # [T, B]
-        except NonFiniteError as error:  # a memory refuses embeddings that are not numbers
-            raise DivergedError(f"the bonus cannot be computed, so training stops: {error}") from error
-        _require_finite("bonus", bonus)
-        self.mixer.update(bonus[unroll.valid])
-        return bonus
+            bonus = explorer.score(features, unroll)  # [T, B]
+            terms = explorer.bonus.policy_terms(features, unroll)
+            rewards = Rewards(list(self._streams(batch.reward, bonus)), terms)
+        return features, rewards, {"bonus": float(bonus.mean()), "sigma": explorer.mixer.sigma}
 
     def _encoder_gradients(self, features: Any, unroll: Unroll) -> Stats:
-        if self.encoder_optimizer is None:
+        if self.explorer.optimizer is None:
             return {}
         with self._timed("encoder"):
-            losses, limit = self.bonus.loss(features, unroll), self.config.encoder_max_grad_norm
             diagnosed = self._updates % DIAGNOSE_EVERY == 0
-            stats = self.bonus.diagnostics(features, unroll) if diagnosed else {}
-            return stats | _backward(self.encoder_optimizer, losses, limit, "encoder_grad_norm")
+            stats = self.explorer.bonus.diagnostics(features, unroll) if diagnosed else {}
+            losses, norm = self.explorer.backward(features, unroll)
+            return stats | _loss_stats(losses) | {"encoder_grad_norm": norm}
 
     def _policy_forward(self, batch: Batch) -> Output:
         unroll = batch.unroll
@@ -180,17 +187,18 @@ class Learner:
     def _policy_gradients(self, batch: Batch, rewards: Rewards, out: Output) -> Stats:
         with self._timed("policy"):
             losses, stats = policy_losses(self.config, batch, rewards, out, self._ent_coef)
-            return _backward(self.policy_optimizer, losses, self.config.max_grad_norm, "policy_grad_norm") | stats
+            values, norm = backward(losses, self.policy_optimizer, self.config.max_grad_norm)
+            return _loss_stats(values) | {"policy_grad_norm": norm} | stats
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
         """The rewards of each value head with their discounts; with two heads a clip applies to each."""
-        config, mixer = self.config, self.mixer
+        config, mix = self.config, self.explorer.mix
         if config.value_heads == 1:
-            yield mixer(reward, bonus), config.gamma
+            yield mix(reward, bonus)[0], config.gamma
             return
-        yield mixer(reward, torch.zeros_like(bonus)), config.gamma
+        yield mix(reward, torch.zeros_like(bonus))[0], config.gamma
         gamma = config.gamma if config.intrinsic_gamma is None else config.intrinsic_gamma
-        yield mixer(torch.zeros_like(reward), bonus), gamma
+        yield mix(torch.zeros_like(reward), bonus)[0], gamma
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -203,10 +211,7 @@ class Learner:
         return {
             "policy": self.policy.state_dict(),
             "policy_optimizer": self.policy_optimizer.state_dict(),
-            "bonus": self.bonus.state_dict(),
-            "encoder_optimizer": None if self.encoder_optimizer is None else self.encoder_optimizer.state_dict(),
-            "mixer": self.mixer.state_dict(),
-            "memory": self.memory.state_dict(),
+            "explorer": self.explorer.state_dict(),
             "version": self.version,
             "frames": self.frames,
             "updates": self._updates,
@@ -215,28 +220,12 @@ class Learner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
         self.policy_optimizer.load_state_dict(state["policy_optimizer"])
-        self.bonus.load_state_dict(state["bonus"])
-        if self.encoder_optimizer is not None:
-            self.encoder_optimizer.load_state_dict(state["encoder_optimizer"])
-        self.mixer.load_state_dict(state["mixer"])
-        self.memory.load_state_dict(state["memory"])
+        self.explorer.load_state_dict(state["explorer"])
         self.version, self.frames, self._updates = state["version"], state["frames"], state["updates"]
 
 
-def _backward(optimizer: torch.optim.Optimizer, losses: Mapping[str, Tensor], limit: float, norm: str) -> Stats:
-    """Leaves the gradients of the losses' sum, clipped to the length `limit`, with the optimiser's weights."""
-    for name, loss in losses.items():
-        _require_finite(f"loss {name!r}", loss)
-    optimizer.zero_grad(set_to_none=True)
-    torch.autograd.backward(list(losses.values()))
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    gradients = [weight.grad for weight in weights if weight.grad is not None]
-    length = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]).norm()
-    _require_finite(f"gradient of {' + '.join(losses)}", length)
-    if length > limit:  # most need no clipping, and a pass over all gradients costs as much as a step
-        for gradient in gradients:
-            gradient *= limit / length
-    return {f"loss_{name}": loss.item() for name, loss in losses.items()} | {norm: float(length)}
+def _loss_stats(losses: Mapping[str, float]) -> Stats:
+    return {f"loss_{name}": loss for name, loss in losses.items()}
 
 
 def _between(first: float, last: float, progress: float) -> float:
@@ -247,11 +236,3 @@ def _policy_optimizer(config: Config, policy: Policy) -> torch.optim.Optimizer:
     if config.optimizer == "adam":
         return torch.optim.Adam(policy.parameters(), lr=config.learning_rate, fused=True)
     return RMSprop(policy.parameters(), lr=config.learning_rate, alpha=config.rms_alpha, eps=config.rms_eps)
-
-
-def _require_finite(name: str, values: Tensor) -> None:
-    if not bool(torch.isfinite(values).all()):
-        raise DivergedError(
-            f"the {name} has NaN or infinite values, so training stops before it spoils the weights; lower the "
-            "learning rate, or look for the environment's own NaN"
-        )

@@ -257,12 +257,18 @@ class IMPALA:
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State dicts of policy, bonus and the policy's optimiser."""
-        return {name: self.learner.state_dict()[name] for name in ("policy", "bonus", "policy_optimizer")}
+        learner = self.learner
+        parts = {
+            "policy": learner.policy,
+            "bonus": learner.explorer.bonus,
+            "policy_optimizer": learner.policy_optimizer,
+        }
+        return {name: part.state_dict() for name, part in parts.items()}
 
     def set_parameters(self, parameters: Mapping[str, Mapping[str, Any]]) -> None:
         """Loads what `get_parameters` gave."""
         self.learner.policy.load_state_dict(parameters["policy"])
-        self.learner.bonus.load_state_dict(parameters["bonus"])
+        self.learner.explorer.bonus.load_state_dict(parameters["bonus"])
         self.learner.policy_optimizer.load_state_dict(dict(parameters["policy_optimizer"]))
 
     def save(self, path: str | Path) -> None:
@@ -292,14 +298,12 @@ class IMPALA:
         model = cls.from_config(config, env, **options)
         try:
             slots, now = config.n_envs * config.actors, model.config.n_envs * model.config.actors
-            if slots != now:
-                if not model.learner.bonus.episodic:
-                    warnings.warn(
-                        f"{path} remembers {slots} environments, but there are {now} here: the lifelong memory starts "
-                        "empty. Load with the same number to keep it",
-                        stacklevel=2,
-                    )
-                content["state"]["learner"]["memory"] = model.learner.memory.state_dict()
+            if slots != now and not model.learner.explorer.bonus.episodic:
+                warnings.warn(
+                    f"{path} remembers {slots} environments, but there are {now} here: the lifelong memory starts "
+                    "empty. Load with the same number to keep it",
+                    stacklevel=2,
+                )
             model.load_state_dict(content["state"])
         except (RuntimeError, LookupError, ValueError) as error:
             raise CheckpointError(f"{path} does not fit {model.config.env}: {first_line(error)}") from error

@@ -44,7 +44,16 @@ class NoMemory:
 
 
 class Bonus(nn.Module):
-    """Base class of every bonus. A subclass must define `score`; all other methods have defaults."""
+    """Base class of every bonus. A subclass must define `score`; all other methods have defaults.
+
+    Example:
+        >>> import gymnasium
+        >>> from e3b_gym import Bonus, check_bonus
+        >>> class FirstStep(Bonus):
+        ...     def score(self, features, unroll, memory):
+        ...         return unroll.masked(unroll.first.float())
+        >>> check_bonus(FirstStep(), gymnasium.spaces.Discrete(5), gymnasium.spaces.Discrete(2))
+    """
 
     independent_envs: bool = True
     """The bonus of an environment depends on the experience of that environment only."""

@@ -17,7 +17,17 @@ from e3b_gym.unroll import Tree, Unroll, tree_map
 
 @dataclass(frozen=True)
 class Features:
-    """Embeddings of an unroll."""
+    """Embeddings of an unroll.
+
+    Example:
+        >>> import torch
+        >>> from e3b_gym import Unroll, embed_unroll
+        >>> done, starts = torch.zeros(2, 1, dtype=torch.bool), torch.ones(1, dtype=torch.bool)
+        >>> unroll = Unroll(torch.arange(3.0).reshape(3, 1, 1), torch.zeros(2, 1), done, starts)
+        >>> features = embed_unroll(lambda rows: 10 * rows, unroll)
+        >>> features.current.flatten().tolist(), features.next.flatten().tolist()
+        ([0.0, 10.0], [10.0, 20.0])
+    """
 
     trajectory: Tensor
     """[T+1, B, d]: embeddings of `unroll.obs`."""

@@ -1,4 +1,4 @@
-"""Probe: scores steps like an Explorer, but learns nothing and hands out what happened inside."""
+"""Probe: scores steps like an OnlineExplorer, but learns nothing and hands out what happened inside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from e3b_gym.bonuses import Bonus, Elliptical, InverseDynamics, Memory, NoBonus, Product, Scaled, Sum
 from e3b_gym.bonuses.representations import OnRepresentation
 from e3b_gym.buffer import Recorder
-from e3b_gym.explorer import Paid
+from e3b_gym.online import StepRewards
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Tree, Unroll
 
@@ -55,13 +55,13 @@ class Probe:
         obs: Tree,
         reward: NDArray[Any],
         done: NDArray[np.bool_],
-        terminals: Mapping[int, Tree],
+        last: Mapping[int, Tree],
         *,
         restarted: NDArray[np.bool_] | None = None,
         policy_logits: Tensor | None = None,
-    ) -> Paid:
-        """Scores one step of every environment; arguments as in `Explorer.step`."""
-        unroll = self._buffer.add(action, obs, done, terminals, restarted=restarted, policy_logits=policy_logits)
+    ) -> StepRewards:
+        """Scores one step of every environment; arguments as in `OnlineExplorer.step`."""
+        unroll = self._buffer.add(action, obs, done, last, restarted=restarted, policy_logits=policy_logits)
         self._features = self.bonus.embed(unroll, self._features)
         bonus = self.bonus.score(self._features, unroll, self._remembered())[0].cpu()  # [N]
         extrinsic = np.array(reward, dtype=np.float32)
@@ -74,7 +74,7 @@ class Probe:
             "valid": unroll.valid[0].numpy(),
             **self._embedding(unroll),
         }
-        return Paid(total, intrinsic, extrinsic, bonus.numpy(), {})
+        return StepRewards(total, intrinsic, extrinsic, bonus.numpy(), {})
 
     def _remembered(self) -> Memory:
         if self._memory is None:

@@ -24,6 +24,16 @@ class EncoderUpdateCallback(BaseCallback):
     Args:
         learning_rate, epochs, batch_size, max_grad_norm: of the encoder; None = `TrainerConfig`'s.
         every: steps of each environment between trainings, for algorithms that are not on-policy.
+
+    Example:
+        >>> from stable_baselines3 import A2C
+        >>> from stable_baselines3.common.env_util import make_vec_env
+        >>> from e3b_gym import E3BRewardWrapper, EncoderUpdateCallback
+        >>> venv = E3BRewardWrapper(make_vec_env("CartPole-v1", n_envs=2), seed=0)
+        >>> callback = EncoderUpdateCallback(learning_rate=3e-4, epochs=2)
+        >>> model = A2C("MlpPolicy", venv, n_steps=8, device="cpu").learn(32, callback=callback)
+        >>> venv.explorer.trainer.learning_rate
+        0.0003
     """
 
     def __init__(
@@ -56,8 +66,8 @@ class EncoderUpdateCallback(BaseCallback):
         self.wrapper = wrapper
         self.wrapper.watched = True
         self._by_rollout = isinstance(self.model, OnPolicyAlgorithm)
-        wrapper.engine.trainer.configure(**self._settings)
-        wrapper.engine.record_up_to(self.model.n_steps if isinstance(self.model, OnPolicyAlgorithm) else self.every)
+        wrapper.explorer.configure(**self._settings)
+        wrapper.explorer.record_up_to(self.model.n_steps if isinstance(self.model, OnPolicyAlgorithm) else self.every)
         warn_about_order(self.model, self.training_env, wrapper)
         if reads_policy_features(wrapper.bonus):
             wrapper.bonus.bind_policy(PolicyEncoder(self.model, wrappers_outside(self.training_env, wrapper)))
@@ -73,7 +83,7 @@ class EncoderUpdateCallback(BaseCallback):
                 evaluated.training = False
 
     def _on_step(self) -> bool:
-        if not self._by_rollout and self.wrapper.engine.record.full:
+        if not self._by_rollout and self.wrapper.explorer.record.full:
             self._train()
         return True
 

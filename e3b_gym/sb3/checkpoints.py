@@ -54,6 +54,18 @@ class E3BCheckpointCallback(BaseCallback):
         name_prefix: of the files.
         keep: how many of the checkpoints that this callback wrote stay; None = all.
         save_replay_buffer: an off-policy algorithm's replay buffer is saved too. It can be large.
+
+    Example:
+        >>> import tempfile
+        >>> from stable_baselines3 import A2C
+        >>> from stable_baselines3.common.env_util import make_vec_env
+        >>> from e3b_gym import E3BCheckpointCallback, E3BRewardWrapper, EncoderUpdateCallback, resume
+        >>> folder = tempfile.mkdtemp()
+        >>> model = A2C("MlpPolicy", E3BRewardWrapper(make_vec_env("CartPole-v1", n_envs=2)), n_steps=8, device="cpu")
+        >>> model = model.learn(64, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(16, folder, keep=2)])
+        >>> model, wrapper = resume(folder, A2C, make_vec_env("CartPole-v1", n_envs=2), device="cpu")
+        >>> model.learn(32, callback=EncoderUpdateCallback(), reset_num_timesteps=False).num_timesteps
+        96
     """
 
     def __init__(

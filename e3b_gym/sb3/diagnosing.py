@@ -81,25 +81,25 @@ def _setup(model: BaseAlgorithm, wrapper: E3BRewardWrapper) -> Setup:
         gammas=(float(getattr(model, "gamma", 1.0)),),
         options=options,
         train_encoder="pass callback=EncoderUpdateCallback() to learn(); if it is there, raise its learning_rate",
-        **bonus_setup(wrapper.bonus, wrapper.engine.mixer),
+        **bonus_setup(wrapper.bonus, wrapper.explorer.mixer),
     )
 
 
 @contextmanager
 def _probing(venv: VecEnv, wrapper: E3BRewardWrapper) -> Iterator[Probe]:
     """Meanwhile a Probe scores the wrapper's steps, and VecNormalize does not update its moments; then a reset."""
-    explorer: Any = wrapper.engine
+    explorer: Any = wrapper.explorer
     memory = None if explorer.bonus.episodic else explorer.memory.state_dict()
     probe = Probe(explorer.bonus, explorer.mixer, venv.num_envs, memory)
     normalisers = [(layer, layer.training) for layer in _layers(venv) if isinstance(layer, VecNormalize)]
     watched = wrapper.watched
-    wrapper.engine, wrapper.watched = probe, True  # type: ignore[assignment]  # has what the wrapper calls
+    wrapper.explorer, wrapper.watched = probe, True  # type: ignore[assignment]  # has what the wrapper calls
     for normaliser, _ in normalisers:
         normaliser.training = False
     try:
         yield probe
     finally:
-        wrapper.engine, wrapper.watched = explorer, watched
+        wrapper.explorer, wrapper.watched = explorer, watched
         try:
             venv.reset()
         finally:

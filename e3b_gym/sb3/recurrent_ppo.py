@@ -184,7 +184,14 @@ def _fused_adam(optimizer: th.optim.Optimizer) -> Iterator[None]:
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """sb3_contrib.RecurrentPPO: same arguments, same results up to rounding, saved files that either class loads."""
+    """sb3_contrib.RecurrentPPO: same arguments, same results up to rounding, saved files that either class loads.
+
+    Example:
+        >>> from e3b_gym import RecurrentPPO
+        >>> model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, device="cpu")
+        >>> model.learn(32).num_timesteps
+        32
+    """
 
     def _setup_model(self) -> None:
         declared = self.policy_class

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
+from e3b_gym.endings import autoreset_mode
+
 Array = NDArray[Any]
 
 
@@ -189,8 +191,7 @@ def _resets_in_same_step(venv: VectorEnv[Any, Any, Any]) -> bool:
         ValueError: The batch would reset at a time of its own.
     """
     batch = venv.unwrapped
-    # The attribute first: SyncVectorEnv writes the metadata entry into a dict shared by all envs of the class.
-    mode = getattr(batch, "autoreset_mode", None) or venv.metadata.get("autoreset_mode")
+    mode = autoreset_mode(venv)
     if mode == AutoresetMode.SAME_STEP:
         return True
     obeys_reset_mask = isinstance(batch, SyncVectorEnv) or (

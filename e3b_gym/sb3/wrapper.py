@@ -25,12 +25,12 @@ from torch import Tensor
 from e3b_gym.bonuses import Bonus
 from e3b_gym.building import build_explorer, config_of
 from e3b_gym.config import BonusConfig
-from e3b_gym.explorer import Explorer, Paid
+from e3b_gym.endings import EndingReader
 from e3b_gym.gymnasium import E3BReward, refuse_second_bonus
+from e3b_gym.online import OnlineExplorer, StepRewards
 from e3b_gym.options import UNSET, Unset
-from e3b_gym.saving import load_engine, save_engine
+from e3b_gym.saving import load_explorer, save_explorer
 from e3b_gym.sb3.vec_env import GymnasiumVecEnv
-from e3b_gym.unroll import Tree
 
 # Steps (per environment) without any training after which a forgotten callback is reported: the length of PPO's default
 # rollout, so that one who trains by hand after each rollout is not reported.
@@ -40,8 +40,8 @@ PATIENCE = 2048
 class E3BRewardWrapper(VecEnvWrapper):
     """Adds an exploration bonus to the rewards of a VecEnv.
 
-    Every info dict gets `intrinsic_reward` (the bonus's part of the reward) and `extrinsic_reward` (what `venv` paid);
-    at an episode's end also `episode_intrinsic_reward` and `episode_extrinsic_reward`, their sums.
+    Every info dict gets `intrinsic_reward` (the bonus's part of the reward) and `extrinsic_reward` (the reward of
+    `venv`); at an episode's end also `episode_intrinsic_reward` and `episode_extrinsic_reward`, their sums.
 
     Args:
         venv: any VecEnv.
@@ -59,8 +59,19 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     Attributes:
         config: every number of the bonus and of its mixing that is in effect.
-        watched: a callback trains the encoder, so nobody has forgotten to.
-        policy_logits: gives what the policy said in the last step; set by the callback for AGAC.
+        watched: True once something trains the encoder; silences the "not trained" warning.
+        policy_logits: returns the policy's logits of the last step; set by the callback for AGAC.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from stable_baselines3.common.env_util import make_vec_env
+        >>> from e3b_gym import E3BRewardWrapper, EncoderUpdateCallback
+        >>> venv = E3BRewardWrapper(make_vec_env("CartPole-v1", n_envs=4), "e3b", beta=0.1, seed=0)
+        >>> model = PPO("MlpPolicy", venv, n_steps=32, batch_size=64, device="cpu")
+        >>> model = model.learn(256, callback=EncoderUpdateCallback())
+        >>> obs, rewards, dones, infos = venv.step([0, 1, 0, 1])
+        >>> infos[0]["intrinsic_reward"] > 0, infos[0]["extrinsic_reward"]
+        (True, 1.0)
     """
 
     def __init__(
@@ -84,41 +95,41 @@ class E3BRewardWrapper(VecEnvWrapper):
         mixing = {"beta": beta, "extrinsic": extrinsic, "normaliser": normaliser, "clip": clip, "floor": floor}
         config = config_of(bonus, preset, seed=seed, **mixing, **options)
         spaces = self.observation_space, self.action_space
-        self._employ(config, build_explorer(config, bonus, *spaces, self.num_envs))
+        self._attach(config, build_explorer(config, bonus, *spaces, self.num_envs))
         self.training = training
         self.norm = norm
 
-    def _employ(self, config: BonusConfig, engine: Explorer) -> None:
+    def _attach(self, config: BonusConfig, explorer: OnlineExplorer) -> None:
         self.config = config
-        self.engine = engine
+        self.explorer = explorer
         self.watched = False
         self.policy_logits: Callable[[], Tensor] | None = None
         self._untrained_steps = 0
-        self._blind_ends = False  # an episode ended without its last observation, and this was reported
+        self._endings = EndingReader(type(self.venv.unwrapped).__name__)
         self._actions: NDArray[Any] = np.empty(0)
         self._original_reward = np.zeros(self.num_envs, dtype=np.float32)
 
     @property
     def bonus(self) -> Bonus:
-        return self.engine.bonus
+        return self.explorer.bonus
 
     @property
     def training(self) -> bool:
         """Whether the running scale is updated and steps are recorded for the encoder."""
-        return self.engine.training
+        return self.explorer.training
 
     @training.setter
     def training(self, value: bool) -> None:
-        self.engine.training = value
+        self.explorer.training = value
 
     @property
     def norm(self) -> bool:
         """Whether the bonus is divided by its running scale."""
-        return self.engine.mixer.norm
+        return self.explorer.mixer.norm
 
     @norm.setter
     def norm(self, value: bool) -> None:
-        self.engine.mixer.norm = bool(value)
+        self.explorer.mixer.norm = bool(value)
 
     @property
     def reset_infos(self) -> list[dict[str, Any]]:
@@ -139,7 +150,7 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     def reset(self) -> VecEnvObs:
         obs = self.venv.reset()
-        self.engine.reset(obs)
+        self.explorer.reset(obs)
         self._original_reward = np.zeros(self.num_envs, dtype=np.float32)
         return obs
 
@@ -150,33 +161,16 @@ class E3BRewardWrapper(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = self.venv.step_wait()
         logits = None if self.policy_logits is None else self.policy_logits()
-        terminals = self._last_observations(dones, infos) if dones.any() else {}
-        paid = self.engine.step(self._actions, obs, rewards, dones, terminals, policy_logits=logits)
-        self._original_reward = paid.extrinsic
+        last = self._endings.from_sb3(dones, infos)
+        scored = self.explorer.step(self._actions, obs, rewards, dones, last, policy_logits=logits)
+        self._original_reward = scored.extrinsic
         if not self.watched:
             self._notice_if_untrained()
-        return obs, paid.total, dones, _annotated(infos, paid)
-
-    def _last_observations(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, Tree]:
-        """By environment, the true last observations; not those that the simulator has wiped."""
-        last: dict[int, Tree] = {}
-        for env in np.flatnonzero(dones).tolist():
-            if not infos[env].get("final_observation_valid", True):
-                continue
-            if "terminal_observation" in infos[env]:
-                last[env] = infos[env]["terminal_observation"]
-            elif not self._blind_ends:
-                self._blind_ends = True
-                warnings.warn(
-                    f"episodes of {type(self.venv.unwrapped).__name__} end without infos['terminal_observation'], so "
-                    "their last steps get no bonus; a VecEnv that resets itself must report it",
-                    stacklevel=3,
-                )
-        return last
+        return obs, scored.total, dones, _annotated(infos, scored)
 
     def _notice_if_untrained(self) -> None:
-        """Warns once if the encoder could be trained and nobody ever did."""
-        if not self.training or self.engine.trainer.optimizer is None or self._untrained_steps > PATIENCE:
+        """Warns once if the encoder could be trained and never was."""
+        if not self.training or self.explorer.optimizer is None or self._untrained_steps > PATIENCE:
             return
         self._untrained_steps += 1
         if self._untrained_steps > PATIENCE:
@@ -193,7 +187,7 @@ class E3BRewardWrapper(VecEnvWrapper):
             **settings: learning_rate, epochs, batch_size, ... of `TrainerConfig`, to change from now on.
         """
         self.watched = True
-        return self.engine.train(**settings)
+        return self.explorer.train(**settings)
 
     def get_original_reward(self) -> NDArray[np.float32]:
         """The environment's own rewards of the last step."""
@@ -205,7 +199,7 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
-        save_engine(path, self.config, self.engine, self.observation_space, self.action_space)
+        save_explorer(path, self.config, self.explorer, self.observation_space, self.action_space)
 
     @classmethod
     def load(cls, path: str | Path, venv: VecEnv, bonus: Bonus | None = None, **objects: Any) -> E3BRewardWrapper:
@@ -219,7 +213,7 @@ class E3BRewardWrapper(VecEnvWrapper):
         """
         wrapper = cls(venv, "none")
         spaces = venv.observation_space, venv.action_space
-        wrapper._employ(*load_engine(path, *spaces, venv.num_envs, bonus, objects))
+        wrapper._attach(*load_explorer(path, *spaces, venv.num_envs, bonus, objects))
         return wrapper
 
     def __getstate__(self) -> dict[str, Any]:
@@ -276,10 +270,10 @@ def is_env_wrapped(venv: VecEnv, kind: type[gym.Wrapper[Any, Any, Any, Any]]) ->
         return False
 
 
-def _annotated(infos: list[dict[str, Any]], paid: Paid) -> list[dict[str, Any]]:
+def _annotated(infos: list[dict[str, Any]], scored: StepRewards) -> list[dict[str, Any]]:
     """Copies of the infos with the parts of the reward; an environment may give the same dict at every step."""
-    pairs = zip(infos, paid.intrinsic.tolist(), paid.extrinsic.tolist(), strict=True)
-    told = [{**info, "intrinsic_reward": inner, "extrinsic_reward": outer} for info, inner, outer in pairs]
-    for env, (inner, outer) in paid.episodes.items():
-        told[env]["episode_intrinsic_reward"], told[env]["episode_extrinsic_reward"] = inner, outer
-    return told
+    pairs = zip(infos, scored.intrinsic.tolist(), scored.extrinsic.tolist(), strict=True)
+    annotated = [{**info, "intrinsic_reward": inner, "extrinsic_reward": outer} for info, inner, outer in pairs]
+    for env, (inner, outer) in scored.episodes.items():
+        annotated[env]["episode_intrinsic_reward"], annotated[env]["episode_extrinsic_reward"] = inner, outer
+    return annotated

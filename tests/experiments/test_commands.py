@@ -264,7 +264,7 @@ def trainee_state(trainee) -> dict[str, np.ndarray]:
     """Weights of policy and bonus."""
     if hasattr(trainee.model, "learner"):
         learner = trainee.model.learner
-        modules = {"policy": learner.policy, "bonus": learner.bonus}
+        modules = {"policy": learner.policy, "bonus": learner.explorer.bonus}
     else:
         modules = {"policy": trainee.model.policy, "bonus": trainee.model.env.bonus}
     return {f"{name}.{key}": v.numpy() for name, part in modules.items() for key, v in part.state_dict().items()}

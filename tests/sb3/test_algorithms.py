@@ -79,7 +79,7 @@ def test_on_policy_rollouts_hold_extrinsic_plus_intrinsic(name: str, processes: 
     # Walk never runs out of time, so SB3 adds no value of a truncated state to these rewards.
     np.testing.assert_allclose(model.rollout_buffer.rewards, wanted, rtol=1e-6)
     assert (wanted > 0).all()
-    assert wrapper.engine.trainer.optimizer.state
+    assert wrapper.explorer.optimizer.state
     venv.close()
 
 
@@ -91,8 +91,8 @@ def test_off_policy_replay_holds_extrinsic_plus_intrinsic(name: str) -> None:
     ledger = Ledger()
     model.learn(80, callback=[ledger, EncoderUpdateCallback(every=16)])
     np.testing.assert_allclose(model.replay_buffer.rewards[: len(ledger.sums)], np.array(ledger.sums), rtol=1e-6)
-    assert wrapper.engine.trainer.optimizer.state
-    assert len(wrapper.engine.record) == len(ledger.sums) % 16
+    assert wrapper.explorer.optimizer.state
+    assert len(wrapper.explorer.record) == len(ledger.sums) % 16
 
 
 class Noted(ARS):
@@ -130,7 +130,7 @@ def test_ars_returns_are_extrinsic_plus_intrinsic(monitor: bool) -> None:
     sums = np.array(venv.sums).reshape(-1, 4).sum(axis=1)
     np.testing.assert_allclose(model.noted, sums, rtol=1e-5)
     assert sums.min() > 0
-    assert wrapper.engine.trainer.optimizer.state
+    assert wrapper.explorer.optimizer.state
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN", "RecurrentPPO"])
@@ -140,7 +140,7 @@ def test_dict_observations(name: str) -> None:
     algorithm, options = (DQN, WARM) if name == "DQN" else (ON_POLICY[name][0], ON_POLICY[name][2])
     model: Any = algorithm(policy, wrapper, **tiny(), **options)
     model.learn(64, callback=EncoderUpdateCallback(every=16))
-    assert wrapper.engine.trainer.optimizer.state
+    assert wrapper.explorer.optimizer.state
 
 
 def test_pictures_go_through_vec_transpose_image() -> None:

@@ -54,7 +54,7 @@ class Trainings(BaseCallback):
         self.wrapper, self.at = wrapper, []
 
     def _count(self) -> int:
-        moved = list(self.wrapper.engine.trainer.optimizer.state.values())
+        moved = list(self.wrapper.explorer.optimizer.state.values())
         return int(moved[0]["step"]) if moved else 0
 
     def _on_step(self) -> bool:
@@ -117,9 +117,9 @@ def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
     wrapper = paid()
     callback = EncoderUpdateCallback(learning_rate=3e-4, epochs=2, batch_size=64, max_grad_norm=1.0)
     A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=callback)
-    config = wrapper.engine.trainer.config
+    config = wrapper.explorer.trainer
     assert (config.learning_rate, config.epochs, config.batch_size, config.max_grad_norm) == (3e-4, 2, 64, 1.0)
-    assert wrapper.engine.trainer.optimizer.param_groups[0]["lr"] == 3e-4
+    assert wrapper.explorer.optimizer.param_groups[0]["lr"] == 3e-4
     for wrong, message in (
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
         ({"epochs": 0}, "epochs must be at least 1"),
@@ -135,7 +135,7 @@ def test_an_encoder_that_diverges_is_an_error_that_names_the_loss() -> None:
     wrapper = paid()
     with torch.no_grad():
         wrapper.bonus.representation.inverse.net[0].weight.fill_(float("inf"))
-    with pytest.raises(ValueError, match=r"the inverse loss .* lower its learning rate"):
+    with pytest.raises(ValueError, match=r"the loss 'inverse' .* lower its learning rate"):
         A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=EncoderUpdateCallback())
 
 
@@ -146,7 +146,7 @@ def test_an_evaluation_wrapped_like_training_is_switched_to_evaluation(monkeypat
     evaluate = EvalCallback(evaluated, eval_freq=8, n_eval_episodes=5, verbose=0, warn=False)
     A2C("MlpPolicy", wrapper, n_steps=8, **CPU).learn(32, callback=[evaluate, EncoderUpdateCallback()])
     assert not evaluated.training
-    assert evaluated.engine.mixer.sigma == 1.0
+    assert evaluated.explorer.mixer.sigma == 1.0
     assert wrapper.training
 
 
@@ -235,7 +235,7 @@ def test_agac_compares_with_what_the_policy_really_said(name: str) -> None:
         chosen = chosen.swapaxes(0, 1)
     got = chosen.reshape(-1, 3).gather(1, actions[:, None])[:, 0]
     torch.testing.assert_close(got, stored, rtol=1e-4, atol=1e-5)
-    assert wrapper.engine.trainer.optimizer.state
+    assert wrapper.explorer.optimizer.state
 
 
 def test_agac_trains_its_adversary_and_is_refused_without_probabilities() -> None:
@@ -264,11 +264,13 @@ def test_a_later_callback_changes_only_the_settings_that_it_names(tmp_path: Path
     model.learn(8, callback=EncoderUpdateCallback(learning_rate=1e-4, epochs=3, batch_size=np.int64(64)))
     wrapper.save(tmp_path / "wrapper.pt")
     loaded = E3BRewardWrapper.load(tmp_path / "wrapper.pt", DummyVecEnv(walks(2)))
-    trainer = loaded.engine.trainer
-    assert trainer.config == wrapper.engine.trainer.config
+    explorer = loaded.explorer
+    trainer = explorer.trainer
+    assert trainer == wrapper.explorer.trainer
     A2C("MlpPolicy", loaded, n_steps=4, **CPU, **tiny()).learn(8, callback=EncoderUpdateCallback(epochs=2))
-    assert (trainer.config.learning_rate, trainer.config.epochs, trainer.config.batch_size) == (1e-4, 2, 64)
-    assert trainer.optimizer.param_groups[0]["lr"] == 1e-4
+    trainer = explorer.trainer
+    assert (trainer.learning_rate, trainer.epochs, trainer.batch_size) == (1e-4, 2, 64)
+    assert explorer.optimizer.param_groups[0]["lr"] == 1e-4
 
 
 class Reach(gym.Env[Any, Any]):

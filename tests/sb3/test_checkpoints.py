@@ -45,7 +45,7 @@ def test_a_resumed_run_continues_exactly(tmp_path: Path) -> None:
         run_to(each, 64, EncoderUpdateCallback())
     assert resumed.num_timesteps == model.num_timesteps == 112
     np.testing.assert_array_equal(resumed.rollout_buffer.rewards, model.rollout_buffer.rewards)
-    assert_equal(wrapper.engine.state_dict(), original.engine.state_dict())
+    assert_equal(wrapper.explorer.state_dict(), original.explorer.state_dict())
     assert_equal(resumed.policy.state_dict(), model.policy.state_dict())
 
 
@@ -59,7 +59,7 @@ def test_a_checkpoint_brings_vec_normalize_back_to_its_side(side: str, tmp_path:
     resumed, wrapper = resume(tmp_path, PPO, same_length(), device="cpu")
     assert isinstance(resumed.get_env(), VecNormalize if side == "outside" else E3BRewardWrapper)
     assert isinstance(wrapper.venv, VecNormalize) == (side == "inside")
-    assert_equal(wrapper.engine.state_dict(), original.engine.state_dict())
+    assert_equal(wrapper.explorer.state_dict(), original.explorer.state_dict())
     for name in ("obs_rms", "ret_rms"):
         ours, theirs = (getattr(each.get_vec_normalize_env(), name) for each in (resumed, model))
         assert_equal([ours.mean, ours.var, ours.count], [theirs.mean, theirs.var, theirs.count])
@@ -90,10 +90,10 @@ def test_off_policy_checkpoints_bring_the_replay_buffer(tmp_path: Path) -> None:
     resumed, wrapper = resume(tmp_path, DQN, DummyVecEnv(walks(2)), "dqn", device="cpu")
     assert (resumed.num_timesteps, resumed.replay_buffer.pos) == (64, 32)  # DQN takes its steps in fours
     np.testing.assert_array_equal(resumed.replay_buffer.rewards[:32], model.replay_buffer.rewards[:32])
-    moved = int(wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"])
+    moved = int(wrapper.explorer.optimizer.state_dict()["state"][0]["step"])
     resumed.learn(40, callback=EncoderUpdateCallback(every=8), reset_num_timesteps=False)
     assert resumed.num_timesteps == 104
-    assert wrapper.engine.trainer.optimizer.state_dict()["state"][0]["step"] > moved
+    assert wrapper.explorer.optimizer.state_dict()["state"][0]["step"] > moved
 
 
 def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_checkpoint_with_an_own_encoder_resumes_with_it(tmp_path: Path) -> Non
     A2C("MlpPolicy", wrapper, n_steps=8, **CPU).learn(16, callback=callbacks)
     objects = {"encoder": nn.Linear(3, 6)}
     _, resumed = resume(tmp_path, A2C, same_length(), wrapper_objects=objects, device="cpu")
-    assert_equal(resumed.engine.state_dict(), wrapper.engine.state_dict())
+    assert_equal(resumed.explorer.state_dict(), wrapper.explorer.state_dict())
 
 
 def test_checkpoint_mistakes_are_named(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_the_policy_encoders_memory_resumes(tmp_path: Path) -> None:
     )
     model.learn(16, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(8, tmp_path)])
     resumed, wrapper = resume(tmp_path, PPO, same_length(), device="cpu")
-    saved = wrapper.engine.state_dict()["memory"]
+    saved = wrapper.explorer.state_dict()["memory"]
     assert saved is not None
     resumed.learn(16, callback=EncoderUpdateCallback(), reset_num_timesteps=False)
     assert resumed.num_timesteps == 32
@@ -255,4 +255,4 @@ def test_a_lifelong_memory_resumes_as_it_was(tmp_path: Path) -> None:
         32, callback=[EncoderUpdateCallback(), E3BCheckpointCallback(8, tmp_path)]
     )
     _, loaded = resume(tmp_path, A2C, same_length(), device="cpu")
-    assert_equal(loaded.engine.memory.state_dict(), wrapper.engine.memory.state_dict())
+    assert_equal(loaded.explorer.memory.state_dict(), wrapper.explorer.memory.state_dict())

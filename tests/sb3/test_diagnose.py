@@ -86,12 +86,12 @@ def test_nothing_is_learned_from_the_diagnosis_and_training_continues(fresh):
     model, venv = fresh
     model.learn(256, callback=EncoderUpdateCallback())
     weights = {name: value.clone() for name, value in venv.bonus.state_dict().items()}
-    explorer, sigma, draws = venv.engine, venv.engine.mixer.sigma, torch.get_rng_state()
+    explorer, sigma, draws = venv.explorer, venv.explorer.mixer.sigma, torch.get_rng_state()
     diagnosis = e3b_gym.diagnose(model, venv, 4)
     assert len(diagnosis.episodes) == 4
-    assert venv.engine is explorer
+    assert venv.explorer is explorer
     assert venv.training
-    assert venv.engine.mixer.sigma == sigma
+    assert venv.explorer.mixer.sigma == sigma
     assert torch.equal(torch.get_rng_state(), draws)
     assert all(torch.equal(weights[name], value) for name, value in venv.bonus.state_dict().items())
     model.learn(256, callback=EncoderUpdateCallback(), reset_num_timesteps=False)
@@ -116,7 +116,7 @@ def test_moments_of_vec_normalize_stay(fresh):
 def test_the_probe_scores_steps_as_the_wrapper_does(fresh):
     _, venv = fresh
     venv.training = False
-    probe = Probe(venv.bonus, venv.engine.mixer, venv.num_envs)
+    probe = Probe(venv.bonus, venv.explorer.mixer, venv.num_envs)
     actions = np.random.default_rng(0).integers(venv.action_space.n, size=(70, venv.num_envs))
     probe.reset(venv.reset())
     for action in actions:

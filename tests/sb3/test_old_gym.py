@@ -45,7 +45,7 @@ def test_old_environments_learn_with_a_bonus() -> None:
     model.learn(64, callback=EncoderUpdateCallback())
     assert (model.rollout_buffer.rewards > 0).all()
     assert {episode["l"] for episode in model.ep_info_buffer} == {8}
-    assert wrapper.engine.trainer.optimizer.state
+    assert wrapper.explorer.optimizer.state
 
 
 def test_an_old_single_environment_passes_the_checker_and_ends_in_truncation() -> None:

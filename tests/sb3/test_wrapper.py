@@ -61,7 +61,7 @@ def test_every_method_by_name_pays_and_trains(method: str) -> None:
     assert (told(infos, "intrinsic_reward") > 0).any() == (method != "none")
     stats = wrapper.train_encoder()
     assert all(math.isfinite(value) for value in stats.values())
-    assert any(name.endswith("_loss") for name in stats) == (wrapper.engine.trainer.optimizer is not None)
+    assert any(name.endswith("_loss") for name in stats) == (wrapper.explorer.optimizer is not None)
 
 
 @pytest.mark.parametrize("observations", ["dict", "tuple", "image", "discrete"])
@@ -107,7 +107,7 @@ def test_options_and_presets_reach_the_bonus() -> None:
     assert (paper.bonus.unit_length, paper.bonus.representation.dim) == (False, 5)
     assert (default.bonus.unit_length, default.bonus.ridge) == (True, 0.7)
     assert authors.bonus.bonus_of == "current"
-    assert [w.engine.mixer.clip for w in (paper, authors)] == [None, 1.0]
+    assert [w.explorer.mixer.clip for w in (paper, authors)] == [None, 1.0]
 
 
 def test_a_seed_gives_the_same_rewards_again_and_leaves_the_global_generator_alone() -> None:
@@ -191,16 +191,16 @@ def test_calls_pass_through_to_the_environments() -> None:
 def test_norm_and_training_flags() -> None:
     wrapper = E3BRewardWrapper(venv_of(), "count", beta=1.0)
     play(wrapper, 20)
-    sigma = wrapper.engine.mixer.sigma
+    sigma = wrapper.explorer.mixer.sigma
     assert sigma not in (0.0, 1.0)
     wrapper.norm = False
     wrapper.training = False
-    assert len(wrapper.engine.record) == 0
+    assert len(wrapper.explorer.record) == 0
     _, infos = play(wrapper, 3)
     np.testing.assert_allclose(sorted(set(told(infos, "intrinsic_reward").ravel()))[-1], 1.0)
     wrapper.norm = True
-    assert wrapper.engine.mixer.sigma == sigma
-    assert len(wrapper.engine.record) == 0
+    assert wrapper.explorer.mixer.sigma == sigma
+    assert len(wrapper.explorer.record) == 0
     constructed = E3BRewardWrapper(venv_of(), "count", training=False, norm=False)
     assert (constructed.training, constructed.norm) == (False, False)
 
@@ -212,7 +212,7 @@ def test_save_and_load_continue_exactly(tmp_path: Path) -> None:
     wrapper.train_encoder()
     wrapper.save(tmp_path / "bonus.pt")
     loaded = E3BRewardWrapper.load(tmp_path / "bonus.pt", venv_of())
-    assert loaded.engine.mixer.beta == 0.3
+    assert loaded.explorer.mixer.beta == 0.3
     results = []
     for each in (wrapper, loaded):
         rewards, _ = play(each, 10, seed=1)
@@ -242,7 +242,7 @@ def test_a_loaded_wrapper_keeps_its_settings_when_presets_change(tmp_path: Path,
     changed = {**config.PRESETS["default"], "e3b": {"ridge": 9.0, "beta": 7.0}}
     monkeypatch.setitem(config.PRESETS, "default", changed)
     loaded = E3BRewardWrapper.load(tmp_path / "bonus.pt", venv_of())
-    assert (loaded.bonus.ridge, loaded.engine.mixer.beta) == (0.1, 0.01)
+    assert (loaded.bonus.ridge, loaded.explorer.mixer.beta) == (0.1, 0.01)
 
 
 def test_own_encoders_and_own_bonuses_are_given_again_on_loading(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_another_number_of_environments_keeps_what_was_learned(tmp_path: Path) -
     wrapper.train_encoder()
     wrapper.save(tmp_path / "episodic.pt")
     loaded = E3BRewardWrapper.load(tmp_path / "episodic.pt", venv_of(3))  # nothing to warn about: episodes start anew
-    assert loaded.engine.mixer.sigma == wrapper.engine.mixer.sigma
+    assert loaded.explorer.mixer.sigma == wrapper.explorer.mixer.sigma
     assert play(loaded, 3)[0].shape == (3, 3)
     lifelong = E3BRewardWrapper(venv_of(2), "e3b-nonepisodic", seed=0)
     play(lifelong, 20)
@@ -342,7 +342,7 @@ def test_evaluation_pays_the_environments_own_reward_and_never_trains() -> None:
     assert rewards.max() == 0.5
     assert set(told(infos, "intrinsic_reward").ravel()) == {0.0}
     assert not evaluated.training
-    assert wrapper.engine.mixer.sigma == 1.0
+    assert wrapper.explorer.mixer.sigma == 1.0
 
 
 @pytest.mark.parametrize("order", ["alone", "VecNormalize outside", "VecNormalize inside"])

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.impala.rollout import Zeros
+from e3b_gym.buffer import Zeros
 
 try:
     import fcntl

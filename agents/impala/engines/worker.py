@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from agents.impala.actor import Actor, EnvMaker
 from agents.impala.config import Config
 from agents.impala.engines.shared import Shared, SharedWeights
-from agents.impala.rollout import Rollout, Zeros
+from agents.impala.rollout import Rollout
+from e3b_gym.buffer import Zeros
 
 STAGES = ("wait", "load", "act", "env")
 _CHECK_SECONDS = 1.0  # how often a waiting actor checks whether its learner is alive

@@ -77,7 +77,7 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
     unroll, reward = rollout.unroll(), torch.from_numpy(rollout.reward).double()
     starts = torch.cat([unroll.starts[None], unroll.done])
     out = policy(unroll.obs, starts, tuple(part.double() for part in rollout.lstm_state()))
-    extrinsic, intrinsic = reward, learner.mixer.beta * bonus.double() / sigma
+    extrinsic, intrinsic = reward, learner.explorer.mixer.beta * bonus.double() / sigma
     gamma = config.gamma
     streams = [(extrinsic + intrinsic, gamma)]
     if config.value_heads == 2:
@@ -130,7 +130,7 @@ def losses_written_out(learner, rollout, bonus, sigma, terms):
 
 def agac_written_out(learner, unroll):
     """log mu(a) - log adv(a), and KL(mu || adv), by torch's own distributions."""
-    adversary = next(part.adversary for part in learner.bonus.modules() if hasattr(part, "adversary"))
+    adversary = next(part.adversary for part in learner.explorer.bonus.modules() if hasattr(part, "adversary"))
     with torch.no_grad():
         adv = torch.distributions.Categorical(
             logits=adversary(unroll.obs[:-1].flatten(0, 1)).view_as(unroll.policy_logits)
@@ -163,7 +163,7 @@ def test_losses_and_gradients_are_the_papers(options):
     rollout.reward[:] = np.random.default_rng(0).normal(size=rollout.reward.shape)
     mix_endings(rollout)
     unroll = rollout.unroll()
-    twin = copy.deepcopy((learner.bonus, learner.memory, learner.mixer))
+    twin = copy.deepcopy((learner.explorer.bonus, learner.explorer.memory, learner.explorer.mixer))
     bonus = twin[0].score(twin[0].embed(unroll), unroll, twin[1])
     twin[2].update(bonus[unroll.valid])
     terms = agac_written_out(learner, unroll) if config.method == "agac" else None
@@ -183,7 +183,6 @@ def mix_endings(rollout):
     assert len(steps) == 4
     rollout.truncated[steps[1], envs[1]] = False
     rollout.terminal_known[steps[2], envs[2]] = False
-    rollout.terminal_obs[2] = rollout.terminal_obs[3]
 
 
 def test_what_follows_a_time_limit_reaches_the_loss_only_if_it_is_bootstrapped():
@@ -219,7 +218,7 @@ def test_further_passes_train_the_policy_alone_on_the_rewards_of_the_first():
     rollout = filled(actor, once)
     three = Learner(again, actor.envs.single_observation_space, actor.envs.single_action_space)
     assert [len(learner.learn(rollout)) for learner in (one, three)] == [2, 6]
-    for part in ("bonus", "memory", "mixer", "encoder_optimizer", "frames", "version"):
+    for part in ("explorer", "frames", "version"):
         assert equal_states(one.state_dict()[part], three.state_dict()[part]), part
     moved = [
         float((a - b).abs().max().detach())
@@ -234,8 +233,8 @@ def test_two_threads_learn_what_one_does(method):
     states, embedded_in = [], []
     for threads in (1, 2):
         engine, learner = started(small(method=method, batch_size=12, threads=threads))
-        embed = learner.bonus.embed
-        learner.bonus.embed = lambda *a, e=embed: (embedded_in.append(threading.current_thread().name), e(*a))[1]
+        bonus, embed = learner.explorer.bonus, learner.explorer.bonus.embed
+        bonus.embed = lambda *a, e=embed: (embedded_in.append(threading.current_thread().name), e(*a))[1]
         for _ in range(2):
             with engine.rollout() as rollout:
                 learner.learn(rollout)
@@ -274,7 +273,7 @@ def test_gradients_are_clipped_to_the_length_asked_for():
     stats = learner.learn(rollout)[0]
     for length, weights, limit in (
         (stats["policy_grad_norm"], learner.policy.parameters(), 0.01),
-        (stats["encoder_grad_norm"], learner.bonus.parameters(), 0.001),
+        (stats["encoder_grad_norm"], learner.explorer.bonus.parameters(), 0.001),
     ):
         assert length > limit  # told before clipping
         assert torch.stack([w.grad.norm() for w in weights if w.grad is not None]).norm() == pytest.approx(
@@ -285,7 +284,9 @@ def test_gradients_are_clipped_to_the_length_asked_for():
 def test_the_encoder_embeds_each_unroll_once():
     learner, rollout = lagged(small(batch_size=12), updates=0)
     rows = []
-    learner.bonus.representation.encoder.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
+    learner.explorer.bonus.representation.encoder.register_forward_hook(
+        lambda _, inputs, __: rows.append(len(inputs[0]))
+    )
     learner.learn(rollout)
     ends = [int(rollout.terminal_known[:, columns].sum()) for columns in (slice(0, 2), slice(2, 4))]
     assert rows == [(6 + 1) * 2 + k for k in ends]
@@ -299,7 +300,7 @@ def columns_at_a_time(columns, method):
     for _ in range(3):
         with engine.rollout() as rollout:  # the actor keeps its first weights, so all see the same rollouts
             bonuses.append(np.mean([stats["bonus"] for stats in learner.learn(rollout)]))
-    return bonuses, learner.memory.state_dict()
+    return bonuses, learner.explorer.memory.state_dict()
 
 
 @pytest.mark.parametrize("method", ["e3b-random", "count"])
@@ -335,14 +336,14 @@ def test_policy_features_come_from_the_learners_present_weights():
     unroll = rollout.unroll()
     flat = unroll.obs.flatten(0, 1)
     before = learner.policy.encode(flat).detach()
-    features = learner.bonus.embed(unroll)
+    features = learner.explorer.bonus.embed(unroll)
     assert torch.equal(features.trajectory.flatten(0, 1), before)
     assert not features.trajectory.requires_grad
-    assert learner.encoder_optimizer is None
+    assert learner.explorer.optimizer is None
     stats = learner.learn(rollout)[0]
     assert stats["bonus"] > 0
-    assert not torch.equal(learner.bonus.embed(unroll).trajectory.flatten(0, 1), before)
-    assert learner.memory.dim == learner.policy.dim
+    assert not torch.equal(learner.explorer.bonus.embed(unroll).trajectory.flatten(0, 1), before)
+    assert learner.explorer.memory.dim == learner.policy.dim
 
 
 DICT = {"env_options": {"max_steps": 7}}
@@ -356,7 +357,7 @@ def test_every_method_takes_updates(method):
     )
     engine, learner = started(small(method=method, **world))
     before = copy.deepcopy(learner.policy.state_dict())
-    encoder = [weight.clone() for weight in learner.bonus.parameters() if weight.requires_grad]
+    encoder = [weight.clone() for weight in learner.explorer.bonus.parameters() if weight.requires_grad]
     try:
         for _ in range(2):
             with engine.rollout() as rollout:
@@ -366,7 +367,7 @@ def test_every_method_takes_updates(method):
         engine.close()
     assert all(np.isfinite(list(stats[0].values())))
     assert not equal_states(before, dict(learner.policy.state_dict()))
-    trained = [weight for weight in learner.bonus.parameters() if weight.requires_grad]
+    trained = [weight for weight in learner.explorer.bonus.parameters() if weight.requires_grad]
     assert not encoder or not all(map(torch.equal, encoder, trained))
     assert (stats[0]["bonus"] != 0) == (method not in ("none", "agac-nocount"))
 
@@ -380,7 +381,7 @@ def poison_observation(learner, rollout):
 
 
 def poison_inverse_model(learner, rollout):
-    next(learner.bonus.representation.inverse.parameters()).data[0] = torch.nan
+    next(learner.explorer.bonus.representation.inverse.parameters()).data[0] = torch.nan
 
 
 def poison_values(learner, rollout):
@@ -392,7 +393,14 @@ def poison_gradient(learner, rollout):
 
 
 def poison_encoder_gradient(learner, rollout):
-    next(learner.bonus.parameters()).register_hook(lambda gradient: gradient * torch.nan)
+    next(learner.explorer.bonus.parameters()).register_hook(lambda gradient: gradient * torch.nan)
+
+
+def without_memory(learner):
+    """What an update that fails must leave as it was."""
+    state = learner.state_dict()
+    explorer = {key: value for key, value in state.pop("explorer").items() if key not in ("memory", "mixer")}
+    return {**state, **explorer}
 
 
 @pytest.mark.parametrize(
@@ -408,19 +416,17 @@ def poison_encoder_gradient(learner, rollout):
 )
 def test_what_is_not_a_number_is_named_and_spoils_nothing(poison, named):
     learner, rollout = lagged(small())
-    memory = learner.memory.state_dict()
+    memory = learner.explorer.memory.state_dict()
     poison(learner, rollout)
-    before = copy.deepcopy(
-        {key: value for key, value in learner.state_dict().items() if key not in ("memory", "mixer")}
-    )
+    before = copy.deepcopy(without_memory(learner))
     with pytest.raises(DivergedError, match=named):
         learner.learn(rollout)
-    after = learner.state_dict()
-    assert same_numbers(before, {key: after[key] for key in before})
+    assert same_numbers(before, without_memory(learner))
+    after = learner.explorer.state_dict()
     if poison in (poison_reward, poison_observation):
         assert equal_states(memory, after["memory"])
     assert all(torch.isfinite(leaf).all() for leaf in tree_leaves(after["memory"]) if torch.is_tensor(leaf))
-    assert np.isfinite(learner.mixer.sigma)
+    assert np.isfinite(learner.explorer.mixer.sigma)
 
 
 def same_numbers(one, other) -> bool:
@@ -470,7 +476,7 @@ def test_learning_leaves_the_rollout_as_it_is():
 def test_policy_and_encoder_start_with_other_weights():
     """One seed for both would make phi a copy of the policy's trunk."""
     _, learner = started(small(dim=256))
-    trunk, phi = learner.policy.trunk.state_dict(), learner.bonus.representation.encoder.state_dict()
+    trunk, phi = learner.policy.trunk.state_dict(), learner.explorer.bonus.representation.encoder.state_dict()
     weights = [name for name in trunk if name.endswith("weight") and name in phi]
     assert weights
     assert not any(torch.equal(trunk[name], phi[name]) for name in weights)
@@ -481,7 +487,7 @@ def test_unknown_last_observations_are_neither_paid_nor_counted_in_the_scale():
     rollout.terminal_known[:] = False
     learner.learn(rollout)
     assert rollout.done.any()
-    assert learner.mixer.state_dict()["count"] == (~rollout.done).sum()
+    assert learner.explorer.mixer.state_dict()["count"] == (~rollout.done).sum()
 
 
 def test_stages_are_timed():

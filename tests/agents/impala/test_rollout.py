@@ -27,7 +27,7 @@ def test_shapes_and_types():
     assert rollout.obs["wide"].dtype == np.int64
     assert rollout.obs["bytes"].dtype == np.uint8
     assert rollout.obs["pair"][0].shape == (5, 3)
-    assert rollout.terminal_obs["pair"][1].shape == (12, 2)
+    assert rollout.terminal_obs["pair"][1].shape == (4, 3, 2)
     assert rollout.logits.shape == (4, 3, 6)
     assert (rollout.steps, rollout.num_envs) == (4, 3)
     hidden, cell = rollout.lstm_state()
@@ -45,8 +45,8 @@ def test_terminal_rows_come_back_at_their_steps():
     rollout.done[1, 2] = rollout.done[1, 0] = rollout.done[3, 1] = rollout.done[2, 2] = True
     rollout.terminal_known[:] = rollout.done
     rollout.terminal_known[2, 2] = False  # a death screen
-    rollout.terminal_obs[:3, 0] = 10, 12, 31  # row-major: (1, 0), (1, 2), (3, 1)
-    rollout.terminal_obs[3:] = 99  # of an earlier filling
+    rollout.terminal_obs[:] = 99  # of an earlier filling
+    rollout.terminal_obs[[1, 1, 3], [0, 2, 1], 0] = 10, 12, 31
     unroll = rollout.unroll()
     arrived = unroll.next_obs[..., 0]
     assert (arrived[1, 0], arrived[1, 2], arrived[3, 1]) == (10, 12, 31)
