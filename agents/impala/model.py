@@ -258,12 +258,11 @@ class IMPALA:
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State dicts of policy, bonus and the policy's optimiser."""
         learner = self.learner
-        parts = {
-            "policy": learner.policy,
-            "bonus": learner.explorer.bonus,
-            "policy_optimizer": learner.policy_optimizer,
+        return {
+            "policy": learner.policy.state_dict(),
+            "bonus": learner.explorer.bonus.state_dict(),
+            "policy_optimizer": learner.policy_optimizer.state_dict(),
         }
-        return {name: part.state_dict() for name, part in parts.items()}
 
     def set_parameters(self, parameters: Mapping[str, Mapping[str, Any]]) -> None:
         """Loads what `get_parameters` gave."""
