@@ -10,7 +10,7 @@ from agents.impala.training import Training
 
 
 def same_weights(one, other):
-    pairs = [(one.policy, other.policy), (one.bonus, other.bonus)]
+    pairs = [(one.policy, other.policy), (one.explorer.bonus, other.explorer.bonus)]
     return all(
         torch.equal(a, b) for ours, theirs in pairs for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
     )

@@ -58,7 +58,10 @@ def corridors(count=4):
 
 
 def weights(model):
-    return {**model.policy.state_dict(), **{f"bonus.{k}": v for k, v in model.learner.bonus.state_dict().items()}}
+    return {
+        **model.policy.state_dict(),
+        **{f"bonus.{k}": v for k, v in model.learner.explorer.bonus.state_dict().items()},
+    }
 
 
 def same_weights(one, other):
