@@ -154,6 +154,12 @@ class CheckpointStore:
         return self._best_score
 
 
+def load_checkpoint(folder: Path, agent: str, which: str) -> Checkpoint:
+    """The "latest" or the "best" checkpoint of a run."""
+    store = CheckpointStore(folder, agent)
+    return store.load_best() if which == "best" else store.load_latest()
+
+
 def read(path: str | Path, agent: str = "IMPALA", *, mapped: bool = False) -> Checkpoint:
     """One file.
 

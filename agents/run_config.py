@@ -1,75 +1,88 @@
-"""RunConfig: what every agent's run has to know, with its checks; each agent's own config adds its numbers."""
+"""RunConfig: the options that every agent's run has, with their checks; each agent's config adds its numbers."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
+from e3b_gym.config import BonusConfig
 from e3b_gym.envs import check_options
+from e3b_gym.envs.registry import suite_of
+from e3b_gym.options import Count, Seed, check_fields, field_types
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What is trained, where, and for how long.
-
-    Attributes:
-        env: an id of `e3b_gym.envs`, or any other id that Gymnasium knows.
-        env_options: options of the environment (docs/environments.md).
-        method: a name of `e3b_gym.METHODS`.
-        bonus: options of the method and of RewardMixer (beta, ridge, clip, ...), over those of `bonus_preset`.
-        bonus_preset: "default", "paper" or "authors" (`e3b_gym.presets`).
-        net: "paper" or "fast" networks where a suite has both; others have one generic network.
-        lstm: units of the policy's LSTM, if it has one; None for the network's own.
-        dim: size of the generic encoder's embedding.
-        seed: of weights, actions and worlds.
-        steps: environment steps in all.
-    """
+    """What is trained, where, and for how long."""
 
     env: str
+    """An id of `e3b_gym.envs`, or any other id that Gymnasium knows."""
     env_options: Mapping[str, Any] = field(default_factory=dict)
-    method: str = "e3b"
-    bonus: Mapping[str, Any] = field(default_factory=dict)
-    bonus_preset: str = "paper"
-    net: Literal["paper", "fast"] = "paper"
-    lstm: int | None = None
-    dim: int = 256
-    seed: int = 0
-    steps: int = 50_000_000
+    """Options of the environment (docs/environments.md)."""
+    bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("e3b", "paper"))
+    """The bonus and how it enters the reward. Its encoder and seed are the run's, so it has no `dim` and no `seed`."""
+    net: Literal["paper", "fast"] | None = "paper"
+    """Which networks, where a suite has both; ignored where it has one."""
+    lstm: Count | None = None
+    """Units of the policy's LSTM, if it has one; None for the network's own."""
+    dim: Count | None = 256
+    """Size of the generic encoder's embedding; ignored where a suite has its own networks."""
+    seed: Seed = 0
+    """Seed of weights, actions and environments."""
+    steps: Count = 50_000_000
+    """Environment steps in all."""
+    threads: Count = 1
+    """Threads of the learner."""
+
+    bonus_preset: ClassVar[str] = "paper"
+    """The preset of `bonus` where none is named."""
+    recurrent: ClassVar[bool] = False
+    """Whether the policy has an LSTM."""
+    has_networks: ClassVar[bool] = True
+    """Whether the agent looks at observations, which must then be what its networks read."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_options(self.env_options)
-        self._require_counts("steps", "dim")
-        seed = self.seed
-        self._require("seed", isinstance(seed, int) and 0 <= seed < 2**32, "a whole number in [0, 2**32)")
-        self._require("net", self.net in ("paper", "fast"), "'paper' or 'fast'")
-        if self.lstm is not None:
-            self._require("lstm", self.lstm >= 1, "at least 1, or None for the network's own")
+        if self.bonus.method is None:
+            raise ValueError("bonus must name a method, so that the run can be read back; got a config without one")
+        options = {name: value for name, value in self.bonus.options.items() if name not in ("dim", "encoder")}
+        object.__setattr__(self, "bonus", replace(self.bonus, options=options, seed=None))
+        object.__setattr__(self, "env_options", dict(self.env_options))
 
-    def _require(self, name: str, holds: bool, what: str) -> None:
-        value = getattr(self, name)
-        if not holds or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(f"{name} must be {what}; got {value!r}")
+    @property
+    def method(self) -> str:
+        """The name of the bonus."""
+        return str(self.bonus.method)
 
-    def _require_counts(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            self._require(name, isinstance(value, int) and value >= 1, "a whole number of at least 1")
+    @property
+    def env_groups(self) -> tuple[int, int]:
+        """How many groups of environments are seeded apart in training, and how many environments each has."""
+        return 0, 0
 
-    def _require_positive(self, *names: str) -> None:
-        for name in names:
-            self._require(name, getattr(self, name) > 0, "a positive number")
+    def env_defaults(self) -> dict[str, Any]:
+        """Options of the environment that the run needs unless others are chosen: what its counts look at."""
+        suite, key = suite_of(self.env), self.bonus.options.get("key")
+        return {} if suite is None or not isinstance(key, str) else dict(suite.count_options.get(key, {}))
 
-    def _require_not_negative(self, *names: str) -> None:
-        for name in names:
-            self._require(name, getattr(self, name) >= 0, "0 or more")
-
-    def _require_shares(self, *names: str) -> None:
-        for name in names:
-            self._require(name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
+    def without_effect(self) -> dict[str, str]:
+        """The options that change nothing in this run, each with the reason."""
+        suite, reasons = suite_of(self.env), {}
+        if suite is not None and suite.networks is not None:
+            reasons["dim"] = f"the networks of {suite.name} have a fixed size"
+        if suite is None or not suite.nets:
+            reasons["net"] = f"there is one network for {self.env}"
+        if not self.recurrent:
+            reasons["lstm"] = "the policy of this agent has no LSTM"
+        return reasons
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for YAML and checkpoints."""
-        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in dataclasses.asdict(self).items()}
+        values = {name: getattr(self, name) for name in field_types(type(self))}
+        return {**values, "env_options": dict(self.env_options), "bonus": self.bonus.as_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What `as_dict` gave."""
+        return cls(**{**values, "bonus": BonusConfig.from_dict(values["bonus"])})

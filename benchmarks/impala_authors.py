@@ -21,12 +21,13 @@ from torch import nn
 from agents.impala.actor import Actor
 from agents.impala.config import Config
 from agents.impala.learner import Learner
-from agents.impala.networks import Networks, networks_for
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
+from agents.networks import networks_for
 from benchmarks.elliptical_peers import ShermanMorrison
-from e3b_gym.encoders import InverseHead
-from e3b_gym.encoders.minihack import minihack_network
+from e3b_gym.config import BonusConfig
+from e3b_gym.encoders import InverseHead, Networks
+from e3b_gym.envs.minihack.network import minihack_network
 from e3b_gym.unroll import tree_map
 
 ENVS, STEPS, RIDGE = 8, 80, 0.1
@@ -42,7 +43,7 @@ class AuthorsLoop:
 
     def __init__(self, config: Config, bonus: bool = True) -> None:
         networks = _plain(config)
-        alone = replace(config, engine="inline", actors=1, threads=1, method="none")
+        alone = replace(config, engine="inline", actors=1, threads=1, bonus=BonusConfig.of("none"))
         self.config = replace(alone, n_envs=ENVS, batch_size=None, n_steps=STEPS)
         self.actors = [Actor(replace(self.config, n_envs=1), i) for i in range(ENVS)]
         spaces = self.actors[0].envs.single_observation_space, self.actors[0].envs.single_action_space

@@ -31,9 +31,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from e3b_gym import envs
-from e3b_gym.encoders.minihack import MiniHackNetwork, env_options, minihack_network
 from e3b_gym.encoders.sum_rows import sum_rows
 from e3b_gym.encoders.unique_rows import unique_rows
+from e3b_gym.envs.minihack.network import MiniHackNetwork, env_options, minihack_network
 
 LEVELS = ("MiniHack-Freeze-Random-Restricted-v0", "MiniHack-MultiRoom-N6-v0")
 NUM_ENVS, STEPS, WARM_UP = 64, 81, 120

@@ -157,7 +157,9 @@ def _read(text: str, kind: Any) -> Any:
     if origin is collections.abc.Sequence or origin in (list, tuple):
         if not (text.startswith("[") and text.endswith("]")):
             return UNSET
-        return [part.strip().strip("'\"") for part in text[1:-1].split(",") if part.strip()]
+        parts = [part.strip().strip("'\"") for part in text[1:-1].split(",") if part.strip()]
+        read = [_read(part, typing.get_args(base)[0]) for part in parts]
+        return UNSET if UNSET in read else read
     return text if base is str else UNSET
 
 
@@ -187,4 +189,4 @@ def _described(kind: Any) -> str:
     if origin is collections.abc.Sequence or origin in (list, tuple):
         return f"a list of {describe(typing.get_args(base)[0])}"
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "None"}
-    return plain.get(base) or getattr(origin or base, "__name__", str(base))
+    return plain.get(base) or str(getattr(origin or base, "__name__", base))

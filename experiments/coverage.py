@@ -25,22 +25,26 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
+from agents.networks import env_options_for
+from agents.registry import AGENTS
 from e3b_gym.command import answer
 from e3b_gym.envs import make
 from e3b_gym.envs.habitat import MAX_STEPS
+from e3b_gym.envs.registry import suite_of
+from e3b_gym.options import WholeNumber, parse
 from experiments.command import options_and_seed, positive
 from experiments.coverage_pictures import draw_bars, draw_trajectories
 from experiments.coverage_play import Played, play, spread
 from experiments.intervals import bootstrap
-from experiments.players import load_player, world_options
+from experiments.players import load_player
 from experiments.provenance import provenance
-from experiments.random_agent import NOBODY, RANDOM_METHODS, RandomConfig
 from experiments.runs import RunFolder
-from experiments.settings import Settings, convert, is_set, suite_file
+from experiments.settings import Settings, is_set
 
 if TYPE_CHECKING:  # it needs habitat-lab
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
+RANDOM_AGENTS = ("random", "random-forward")
 TITLES = {
     "e3b": "E3B",
     "icm": "ICM",
@@ -71,7 +75,8 @@ def read_runs(paths: Sequence[str]) -> list[Agent]:
         folder = RunFolder.existing(path)
         settings, parts = folder.load()
         config = settings.config
-        if suite_file(config.env) != "habitat":
+        suite = suite_of(config.env)
+        if suite is None or not suite.reward_free:
             raise ValueError(f"{path} is a run in {config.env}; coverage is measured in Habitat's environments")
         names.append(
             (TITLES.get(config.method, config.method), settings.agent, f"seed {config.seed}", str(folder.path))
@@ -94,10 +99,10 @@ def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
 def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
     """The runs, and in the first one's homes the random agents that are not among them."""
     first = runs[0].settings
-    options = {**world_options(first.config), "allow_stop": False}
-    missing = [method for method in RANDOM_METHODS if all(method != run.settings.config.method for run in runs)]
-    configs = [RandomConfig(first.config.env, options, method) for method in missing]
-    return [*runs, *(Agent(TITLES[config.method], Settings(NOBODY, first.preset, config)) for config in configs)]
+    options = {**env_options_for(first.config), "allow_stop": False}
+    missing = [name for name in RANDOM_AGENTS if all(name != run.settings.agent for run in runs)]
+    configs = {name: AGENTS[name].config(first.config.env, options) for name in missing}
+    return [*runs, *(Agent(TITLES[name], Settings(name, first.preset, config)) for name, config in configs.items())]
 
 
 def measure(
@@ -114,7 +119,7 @@ def measure(
         pictures: keep what was seen in so many of the first episodes.
     """
     config = agent.settings.config
-    options = {**world_options(config), **world, "coverage": True, "coverage_ratio": "navigable"}
+    options = {**env_options_for(config), **world, "coverage": True, "coverage_ratio": "navigable"}
     made = [make(config.env, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
     envs = cast("list[HabitatExploration]", made)
     try:
@@ -214,9 +219,7 @@ def _run(given: list[str]) -> int:
     options, seed = options_and_seed(given, OPTIONS, "homes")
     if not (paths := options.get("RUNS", "").split()):
         raise ValueError('which runs? e.g. RUNS="runs/Habitat-FloorPlan-v0/e3b-..."')
-    pictures = convert("PICTURES", options.get("PICTURES", "2"), int)
-    if pictures < 0:
-        raise ValueError(f"PICTURES must be 0 or more; got {pictures}")
+    pictures = parse("PICTURES", options.get("PICTURES", "2"), WholeNumber)
     cover(
         paths,
         positive(options, "EPISODES", "100"),

@@ -20,15 +20,17 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from agents.impala.config import Config
+from agents.impala.run import ImpalaPlayer
+from agents.networks import env_options_for
+from agents.protocols import Player
+from agents.registry import find_agent
+from agents.run_config import RunConfig
 from e3b_gym.command import answer
 from e3b_gym.diagnosis import Diagnosis, End, Episode, Probe, Recording, Setup, bonus_setup
 from e3b_gym.envs import make_vec
 from e3b_gym.envs.registry import all_tasks
 from experiments.command import options_and_seed, positive
-from experiments.impala_agent import ImpalaPlayer
-from experiments.players import Player, fresh_seeds, load_player, world_options
-from experiments.ppo_config import PPOConfig
-from experiments.random_agent import RandomConfig
+from experiments.players import fresh_seeds, load_player
 from experiments.runs import RunFolder
 
 OPTIONS = ("RUN", "EPISODES", "CHECKPOINT")
@@ -56,11 +58,11 @@ def examine(folder: RunFolder, episodes: int, seed: int = 0, which: str = "lates
     """Plays `episodes` episodes of a run's checkpoint."""
     settings, _ = folder.load()
     config = settings.config
-    if isinstance(config, RandomConfig):
-        raise ValueError(f"METHOD={config.method} learns nothing, so there is nothing to diagnose")
+    if find_agent(settings.agent).trainer is None:
+        raise ValueError(f"AGENT={settings.agent} learns nothing, so there is nothing to diagnose")
     torch.set_num_threads(config.threads)
     num_envs = min(MOST_ENVS, episodes)
-    envs = make_vec(config.env, num_envs, **world_options(config))
+    envs = make_vec(config.env, num_envs, **env_options_for(config))
     try:
         spaces = envs.single_observation_space, envs.single_action_space
         player = load_player(folder, settings, which, spaces, seed=seed)
@@ -72,15 +74,15 @@ def examine(folder: RunFolder, episodes: int, seed: int = 0, which: str = "lates
     complete = dataclasses.replace(
         setup,
         title=f"{config.env}: {config.method} with {settings.agent} after {player.frames:,} steps",
-        options={name: getattr(config, name) for name in SHOWN},
+        options={name: getattr(config, name) for name in SHOWN if hasattr(config, name)},
         action_names=task.actions if task is not None else (),
-        train_encoder=f"raise encoder_learning_rate={config.encoder_learning_rate:g}, or train for longer",
+        train_encoder=f"raise encoder_learning_rate={getattr(config, 'encoder_learning_rate', 0):g}, or train longer",
     )
     return Diagnosis.of(played, complete)
 
 
 def _play(
-    config: Config | PPOConfig,
+    config: RunConfig,
     player: Player,
     envs: VectorEnv[Any, Any, Any],
     seeds: list[int],
@@ -89,9 +91,9 @@ def _play(
 ) -> tuple[list[Episode], Setup]:
     if isinstance(config, Config) and isinstance(player, ImpalaPlayer):
         return play_impala(config, player, envs, seeds, episodes)
+    from agents.ppo.model import SB3Player
     from e3b_gym.sb3 import E3BRewardWrapper, GymnasiumVecEnv
     from e3b_gym.sb3.diagnosing import record
-    from experiments.sb3_agents import SB3Player
 
     if not isinstance(player, SB3Player):
         raise ValueError(f"doctor examines IMPALA, PPO and RecurrentPPO; got {type(player).__name__}")

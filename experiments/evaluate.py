@@ -18,12 +18,14 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from agents.networks import env_options_for
+from agents.protocols import Player
 from e3b_gym.command import answer
 from e3b_gym.envs import make_vec
 from e3b_gym.files import atomic_write
 from experiments.command import options_and_seed, positive
 from experiments.intervals import bootstrap, wilson
-from experiments.players import Player, fresh_seeds, load_player, world_options
+from experiments.players import fresh_seeds, load_player
 from experiments.provenance import provenance
 from experiments.runs import RunFolder
 from experiments.settings import is_set
@@ -62,7 +64,7 @@ def evaluate(
     config = settings.config
     torch.set_num_threads(config.threads)
     num_envs = min(MOST_ENVS, episodes)
-    envs = make_vec(config.env, num_envs, **world_options(config))
+    envs = make_vec(config.env, num_envs, **env_options_for(config))
     try:
         spaces = envs.single_observation_space, envs.single_action_space
         player = load_player(folder, settings, which, spaces, greedy=greedy, seed=seed)
@@ -93,7 +95,8 @@ def evaluate(
 
 def report(result: Mapping[str, Any]) -> None:
     """Prints what was found."""
-    print("{env}: {method} with {agent} after {frames:,} frames ({checkpoint} checkpoint)".format(**result))
+    who = result["agent"] if result["agent"] == result["method"] else "{method} with {agent}".format(**result)
+    print("{env}: {who} after {frames:,} frames ({checkpoint} checkpoint)".format(who=who, **result))
     print("{episodes} episodes in worlds that training did not use, actions {actions}".format(**result))
     for name in ("success", "return", "length"):
         if name in result:

@@ -24,15 +24,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from agents.networks import env_options_for
+from agents.protocols import Player
 from e3b_gym.bonuses import Bonus, make_bonus
 from e3b_gym.command import answer
 from e3b_gym.envs import rooms
+from e3b_gym.envs.registry import suite_of
 from e3b_gym.gymnasium import E3BReward
 from e3b_gym.unroll import tree_map
 from experiments.command import options_and_seed, positive
-from experiments.players import Player, fresh_seeds, load_player, world_options
+from experiments.players import fresh_seeds, load_player
 from experiments.runs import RunFolder
-from experiments.settings import suite_file
 
 OPTIONS = ("RUN", "EPISODES", "OUT")
 CLOSED_DOOR = "#3f8f93"
@@ -148,10 +150,11 @@ def _run(given: list[str]) -> int:
     folder = RunFolder.existing(words.get("RUN"))
     settings, _ = folder.load()
     config = settings.config
-    if suite_file(config.env) != "rooms":
+    suite = suite_of(config.env)
+    if suite is None or suite.load() is not rooms:
         raise ValueError(f"{folder.path} is a run in {config.env}; only Rooms have a map to draw on")
     torch.set_num_threads(1)
-    options, out = world_options(config), Path(words.get("OUT", "docs/images/heatmap.png"))
+    options, out = env_options_for(config), Path(words.get("OUT", "docs/images/heatmap.png"))
     world = rooms.make(config.env, **options)
     spaces = world.observation_space, world.action_space
     player = load_player(folder, settings, "latest", spaces, seed=seed)

@@ -23,11 +23,12 @@ from functools import cache
 from pathlib import Path
 
 from e3b_gym.command import answer
+from e3b_gym.options import Count, parse
 from experiments.catalogue import STUDIES, find_studies
 from experiments.progress import duration
 from experiments.run_table import RunTable
 from experiments.scheduler import Job, Scheduler, State, as_line
-from experiments.settings import convert, is_set, resolve, split_arguments
+from experiments.settings import is_set, resolve, split_arguments
 from experiments.studies import SCALES, Run, Study, all_runs
 
 OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS")
@@ -53,9 +54,7 @@ def _run(given: list[str]) -> int:
     studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
     if scale not in SCALES:
         raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
-    cores = convert("CORES", options.get("CORES", str(available_cores())), int)
-    if cores < 1:
-        raise ValueError(f"CORES must be at least 1; got {cores}")
+    cores = parse("CORES", options.get("CORES", str(available_cores())), Count)
     scheduler = Scheduler(chosen_runs(studies, scale, options), Path(options.get("RUNS", RUNS)), cores, frames_of)
     left = [job for job in scheduler.jobs if job.state is not State.FINISHED]
     if is_set(options, "DRY"):
@@ -75,7 +74,7 @@ def _run(given: list[str]) -> int:
 def chosen_runs(studies: Sequence[Study], scale: str, options: Mapping[str, str]) -> list[Run]:
     """The runs of the studies, each once; raises ValueError where none of them has the scale."""
     if "SEEDS" in options:
-        seeds = convert("SEEDS", options["SEEDS"], int)
+        seeds = parse("SEEDS", options["SEEDS"], Count)
         studies = [with_seeds(study, seeds) for study in studies]
     runs = all_runs(studies, scale)
     if not runs:
@@ -85,8 +84,6 @@ def chosen_runs(studies: Sequence[Study], scale: str, options: Mapping[str, str]
 
 def with_seeds(study: Study, seeds: int) -> Study:
     """The study with another number of seeds at every scale."""
-    if seeds < 1:
-        raise ValueError(f"SEEDS must be at least 1; got {seeds}")
     scales = {name: dataclasses.replace(scale, seeds=seeds) for name, scale in study.scales.items()}
     return dataclasses.replace(study, scales=scales)
 

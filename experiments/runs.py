@@ -25,11 +25,21 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from agents.registry import AGENTS
+from agents.run_config import RunConfig
+from e3b_gym.config import BonusConfig, option_types
 from e3b_gym.errors import first_line
 from e3b_gym.files import atomic_write
+from e3b_gym.options import field_types, parse
 from experiments.provenance import provenance
-from experiments.random_agent import NOBODY, RandomConfig
-from experiments.settings import AGENTS, RunOptions, Settings, sort_options
+from experiments.settings import (
+    RunOptions,
+    Settings,
+    by_name,
+    make_run_options,
+    parse_env_options,
+    place_options,
+)
 
 # What may change when a run is resumed, because it does not change what is learned from a frame.
 MAY_CHANGE = ("steps", "threads", *(field.name for field in dataclasses.fields(RunOptions)))
@@ -74,7 +84,7 @@ class RunFolder:
         """The folder for a new run, not made yet; `path` or one named after its settings."""
         config = settings.config
         if path is None:
-            name = f"{config.method}-{settings.agent}-seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+            name = f"{settings.title.replace(' with ', '-')}-seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
             path = os.path.join("runs", re.sub(r"[^\w.-]", "-", config.env), name)
         if not path:
             raise ValueError("RUN= is empty; give the new run's folder a name, or leave RUN= out")
@@ -136,7 +146,8 @@ class RunFolder:
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{self.config_file} is not YAML ({first_line(error)}); restore it") from error
         try:
-            config = {**AGENTS, NOBODY: RandomConfig}[content["agent"]](**content["config"])
+            config = AGENTS[content["agent"]].config.from_dict(content["config"])
+            parse_env_options(config.env, config.env_options)
             run = RunOptions(**content["run"])
             return Settings(content["agent"], content["preset"], config, run), list(content["provenance"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -147,27 +158,34 @@ class RunFolder:
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
     """The settings of a resumed run, and what is new; anything that would make it another run is refused."""
-    if isinstance(settings.config, RandomConfig):
-        raise ValueError(f"METHOD={settings.config.method} learns nothing, so there is nothing to resume")
-    chosen, run = sort_options(settings.agent, settings.config.method, given)
-    current = settings.config.as_dict() | dataclasses.asdict(settings.run)
-    news: dict[str, Any] = {}
-    for name, value in (chosen | run).items():
-        if isinstance(value, Mapping):
-            different = any(option not in current[name] or current[name][option] != v for option, v in value.items())
-        else:
-            different = current[name] != value
-        if not different:
-            continue
-        if name not in MAY_CHANGE:
-            raise ValueError(
-                f"RESUME=1 keeps the run's own settings, and {name} is {current[name]!r} there, not {value!r}; "
-                f"start a new run for that. What may change: {', '.join(MAY_CHANGE)}"
-            )
-        news[name] = value
-    config = dataclasses.replace(settings.config, **{name: v for name, v in news.items() if name in chosen})
-    options = dataclasses.replace(settings.run, **{name: v for name, v in news.items() if name in run})
-    return dataclasses.replace(settings, config=config, run=options), news
+    config = settings.config
+    if AGENTS[settings.agent].trainer is None:
+        raise ValueError(f"AGENT={settings.agent} learns nothing, so there is nothing to resume")
+    chosen, run = place_options(settings.agent, config.method, given)
+    current = by_name(config.as_dict()) | dataclasses.asdict(settings.run)
+    wanted: dict[str, Any] = {name: str(given[name]) for name in ("env", "method") if name in given}
+    wanted |= parse_named(config, chosen) | dataclasses.asdict(make_run_options(run, settings.run))
+    news = {name: value for name, value in wanted.items() if current.get(name) != value}
+    for name in (name for name in news if name not in MAY_CHANGE):
+        raise ValueError(
+            f"RESUME=1 keeps the run's own settings, and {name} is {current.get(name)!r} there, not {news[name]!r}; "
+            f"start a new run for that. What may change: {', '.join(MAY_CHANGE)}"
+        )
+    fields: dict[str, Any] = {name: value for name, value in news.items() if hasattr(config, name)}
+    config = dataclasses.replace(config, **fields)
+    return dataclasses.replace(settings, config=config, run=make_run_options(run, settings.run)), news
+
+
+def parse_named(config: RunConfig, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a layer by name, each as its type says; `bonus.preset` as all that it sets."""
+    bonus = dict(chosen.get("bonus", {}))
+    if "preset" in bonus:
+        made = BonusConfig.parsed(config.method, **bonus).as_dict()
+        bonus = {name: value for name, value in made.items() if name not in ("method", "dim")}
+    env_options = parse_env_options(config.env, chosen.get("env_options", {}))
+    types = {**field_types(type(config)), **{f"bonus.{n}": kind for n, kind in option_types(config.method).items()}}
+    named = by_name({**chosen, "bonus": bonus, "env_options": {}})
+    return {n: parse(n, v, types[n]) for n, v in named.items()} | {f"env.{n}": v for n, v in env_options.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -1,74 +1,68 @@
 """From `ENV=... METHOD=... learning_rate=3e-4` to the settings of a run.
 
-    defaults of the dataclass < experiments/presets/<suite>.yaml < the command line
+    defaults of the agent's config < the suite's presets.yaml < the command line
 
-Dataclasses own defaults and checks; a preset holds differences only; a name that nobody knows is an error with the
-closest names. Words in capitals say what to do (ENV, METHOD, AGENT, ...); a lower-case name is a field of the agent's
-config, an option of the run, or an option of the bonus; `env.<name>` is an option of the environment.
+Dataclasses own defaults, types and checks; a preset holds differences only; an unknown option raises an error that
+suggests the closest matches. Options in capitals say what to do (ENV, METHOD, AGENT, ...); a lower-case name is an
+option of the agent or of the run; `bonus.<name>` is an option of the bonus (`<name>` alone where no other option has
+that name); `env.<name>` is an option of the environment.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import types
-import typing
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from agents.impala.config import Config
-from e3b_gym.bonuses.methods import METHODS, method_types
-from e3b_gym.encoders.minihack import env_options as minihack_options
-from e3b_gym.envs.registry import all_tasks, suite_of
-from experiments.ppo_config import PPOConfig
-from experiments.random_agent import FORWARD, NOBODY, RANDOM_METHODS, RandomConfig
+from agents.networks import networks_for
+from agents.registry import AGENTS, find_agent
+from agents.run_config import RunConfig
+from e3b_gym.bonuses import METHODS
+from e3b_gym.config import BonusConfig, option_types
+from e3b_gym.envs import option_type
+from e3b_gym.envs.registry import suite_of
+from e3b_gym.options import TRUTH, Count, NotNegative, Positive, check_fields, closest, field_types, parse
+from experiments.presets import preset_layers
 
-AGENTS: dict[str, type[Config] | type[PPOConfig]] = {"impala": Config, "recurrent_ppo": PPOConfig, "ppo": PPOConfig}
-PRESET_FOLDER = Path(__file__).parent / "presets"
-# Options that say how the bonus enters the reward (RewardMixer's).
-MIXING = ("beta", "extrinsic", "normaliser", "clip", "floor")
-# Capitals that are fields of the config under another spelling.
+# Capitals that are options of the config under another spelling.
 FIELDS_IN_CAPITALS = ("ENV", "METHOD", "STEPS", "SEED", "NET")
+_GROUPS = {"bonus": "bonus", "env": "env_options"}
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run writes and when; it does not change what is learned.
+    """What a run writes and when; it does not change what is learned."""
 
-    Attributes:
-        checkpoint_minutes: between two checkpoints; the most that a crash can lose.
-        keep: how many of the latest checkpoints stay.
-        log_seconds: between two rows of progress.csv and two points of TensorBoard's curves.
-    """
-
-    checkpoint_minutes: float = 10.0
-    keep: int = 3
-    log_seconds: float = 10.0
+    checkpoint_minutes: Positive = 10.0
+    """Minutes between two checkpoints; the most that a crash can lose."""
+    keep: Count = 3
+    """How many of the latest checkpoints stay."""
+    log_seconds: NotNegative = 10.0
+    """Seconds between two rows of progress.csv and two points of TensorBoard's curves."""
 
     def __post_init__(self) -> None:
-        if not self.checkpoint_minutes > 0:
-            raise ValueError(f"checkpoint_minutes must be positive; got {self.checkpoint_minutes}")
-        if self.keep < 1:
-            raise ValueError(f"keep must be at least 1; got {self.keep}")
-        if not self.log_seconds >= 0:
-            raise ValueError(f"log_seconds must be 0 or more; got {self.log_seconds}")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All of a run: who learns, which preset it began from, the resolved config, and the run's options.
-
-    A random agent is a run, too, so that it can be played like any other: `agent` is NOBODY, `config` a RandomConfig.
-    """
+    """All of a run: the agent, the preset it began from, the resolved config, and the run's options."""
 
     agent: str
     preset: str
-    config: Config | PPOConfig | RandomConfig
+    config: RunConfig
     run: RunOptions = RunOptions()
+
+    @property
+    def title(self) -> str:
+        """Who acts: the method and the agent, or an agent that learns nothing."""
+        method = self.config.method
+        return self.agent if method == self.agent else f"{method} with {self.agent}"
 
 
 def split_arguments(arguments: Iterable[str], capitals: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -97,240 +91,177 @@ def split_arguments(arguments: Iterable[str], capitals: Collection[str]) -> tupl
 
 def is_set(words: Mapping[str, str], name: str) -> bool:
     """Whether a switch such as RESUME=1 is on."""
-    value = words.get(name, "0").lower()
-    if value not in ("0", "1", "no", "yes", "true", "false", ""):
+    value = words.get(name) or "0"
+    if value.lower() not in TRUTH:
         raise ValueError(f"{name} is a switch: {name}=1 or {name}=0; got {value!r}")
-    return value in ("1", "yes", "true")
+    return TRUTH[value.lower()]
 
 
 def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     """The settings of a new run.
 
     Args:
-        agent: a key of AGENTS.
+        agent: a key of `agents.registry.AGENTS`.
         preset: a section of the suite's preset file.
         given: by name, as on the command line; must name `env`.
+
+    Raises:
+        ValueError: A name is unknown, a value has the wrong type, or an option would have no effect.
     """
-    if agent not in AGENTS:
-        raise ValueError(f"unknown AGENT={agent}; choose from {', '.join(AGENTS)}")
+    kind = find_agent(agent).config
     if not given.get("env"):
         raise ValueError("which environment? e.g. ENV=Rooms-K4-v0; `python -m e3b_gym.envs` lists them")
     env, method = str(given["env"]), str(given.get("method", "e3b"))
-    check_method(method, env)
-    chosen, run = sort_options(agent, method, given)
-    config = _merged([*preset_layers(preset, agent, env, method), needed_options(env, method, chosen), chosen])
-    if method in RANDOM_METHODS:
-        own = {name: config[name] for name in ("env", "env_options", "method", "seed") if name in config}
-        return Settings(NOBODY, preset, RandomConfig(**own), RunOptions(**run))
-    return Settings(agent, preset, AGENTS[agent](**config), RunOptions(**run))
+    check_method(method)
+    check_learnable(agent, env)
+    chosen, run = place_options(agent, method, given)
+    general, own = preset_layers(preset, agent, env, method)
+    layers = [place_options(agent, method, layer)[0] for layer in (*general, *own)]
+    config = make_config(kind, env, method, [*layers, chosen])
+    for name, reason in config.without_effect().items():
+        if name in chosen or (name == "method" and "method" in given):
+            option = f"bonus.{next(iter(chosen['bonus']))}" if name == "bonus" else name
+            raise ValueError(f"{option}= has no effect: {reason}; leave it out")
+    return Settings(agent, preset, complete(config), make_run_options(run))
 
 
-def check_method(method: str, env: str) -> None:
-    """Raises ValueError for a METHOD that nobody knows, or that makes no sense in the environment."""
-    if method not in METHODS and method not in RANDOM_METHODS:
-        raise ValueError(f"unknown METHOD={method}; {closest(method, [*METHODS, *RANDOM_METHODS])}")
-    if method == FORWARD and suite_file(env) != "habitat":
-        raise ValueError(
-            f"METHOD={method} walks 80 % forward and turns else, which are Habitat's actions and not those of {env}; "
-            "METHOD=random acts at random anywhere"
-        )
-    if env.startswith("MiniHack-") and method not in RANDOM_METHODS and env not in (known := all_tasks()):
-        raise ValueError(
-            f"{env} is not among the MiniHack tasks that the networks here can see; "
-            f"{closest(env, [id for id in known if id.startswith('MiniHack-')])} `python -m e3b_gym.envs` lists them"
-        )
+def make_config(kind: type[RunConfig], env: str, method: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
+    """A config from layers of options, later ones first; text becomes what each option's type says."""
+    try:
+        merged: Any = OmegaConf.to_container(OmegaConf.merge({}, *layers))
+    except OmegaConfBaseException as error:  # such as ${...}, which OmegaConf would look up
+        raise ValueError(f"an option cannot be read: {str(error).splitlines()[0]}") from error
+    bonus, options, types = merged.pop("bonus", {}), merged.pop("env_options", {}), field_types(kind)
+    fields = {name: parse(name, value, types[name]) for name, value in merged.items()}
+    if learns(kind):
+        preset = str(bonus.pop("preset", kind.bonus_preset))
+        fields["bonus"] = BonusConfig.parsed(method, preset, **bonus)
+    config = kind(**{**fields, "env": env})
+    return dataclasses.replace(config, env_options={**config.env_defaults(), **parse_env_options(env, options)})
 
 
-def sort_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Names and values as the fields of the config and of RunOptions; an unknown name is an error."""
-    config: dict[str, Any] = {}
+def complete(config: RunConfig) -> RunConfig:
+    """With the sizes of its networks filled in, and None where an option has no effect."""
+    reasons = config.without_effect()
+    sizes: dict[str, Any] = {name: None for name in ("dim", "net", "lstm") if name in reasons}
+    if config.recurrent and config.has_networks:
+        sizes["lstm"] = networks_for(config).lstm
+    return dataclasses.replace(config, **sizes)
+
+
+def learns(kind: type[RunConfig]) -> bool:
+    """Whether runs of this config train anything."""
+    return any(agent.config is kind and agent.trainer is not None for agent in AGENTS.values())
+
+
+def check_method(method: str) -> None:
+    """Raises ValueError for an unknown METHOD."""
+    if method in AGENTS:
+        raise ValueError(f"METHOD={method} is an agent; write AGENT={method}")
+    if method not in METHODS:
+        raise ValueError(f"unknown METHOD={method}; {closest(method, METHODS)}")
+
+
+def check_learnable(agent: str, env: str) -> None:
+    """Raises ValueError where the suite's networks cannot see the environment."""
+    suite = suite_of(env)
+    if suite is None or not suite.learns_tasks_only or AGENTS[agent].trainer is None or env in suite.load_tasks():
+        return
+    raise ValueError(
+        f"{env} is not among the {suite.name} tasks that the networks here can see; "
+        f"{closest(env, suite.load_tasks())} `python -m e3b_gym.envs` lists them"
+    )
+
+
+def place_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options by name as (layer of the config, options of the run); an unknown name is an error."""
+    layer: dict[str, Any] = {}
     run: dict[str, Any] = {}
-    bonus_options = (*MIXING, *(sorted(set(method_types(method)) - {"dim", "encoder"}) if method in METHODS else ()))
-    fields, run_fields = field_types(AGENTS[agent]), field_types(RunOptions)
+    fields = {name for name in field_types(AGENTS[agent].config) if name not in ("bonus", "env_options")}
+    bonus = {"preset", *(set(option_types(method)) - {"seed", "dim", "encoder"})}
     for name, value in given.items():
         group, dot, option = name.partition(".")
-        if name in ("bonus", "env_options") and isinstance(value, Mapping):
-            config[name] = {**config.get(name, {}), **{key: scalar(item) for key, item in value.items()}}
-        elif dot and group == "env":
-            config.setdefault("env_options", {})[option] = scalar(value)
-        elif (option if dot and group == "bonus" else name) in bonus_options and name not in fields:
-            config.setdefault("bonus", {})[option if dot else name] = scalar(value)
-        elif name in run_fields:
-            run[name] = convert(name, value, run_fields[name])
-        elif name in fields and name not in ("bonus", "env_options"):
-            config[name] = convert(name, value, fields[name])
-        else:
-            known = [*fields, *run_fields, *(f"bonus.{name}" for name in bonus_options), *bonus_options]
+        if dot and group == "env" and option:
+            layer.setdefault("env_options", {})[option] = value
+        elif dot and group == "bonus" and option in bonus:
+            layer.setdefault("bonus", {})[option] = value
+        elif name in ("bonus", "env_options") and isinstance(value, Mapping):
+            prefix = "bonus" if name == "bonus" else "env"
+            inner, _ = place_options(agent, method, {f"{prefix}.{option}": item for option, item in value.items()})
+            layer[name] = {**layer.get(name, {}), **inner.get(name, {})}
+        elif name in fields:
+            layer[name] = value
+        elif name in field_types(RunOptions):
+            run[name] = value
+        elif name in bonus and name != "preset":
+            layer.setdefault("bonus", {})[name] = value
+        elif name != "method":
+            known = [*fields, *field_types(RunOptions), *(f"bonus.{one}" for one in bonus), *(bonus - {"preset"})]
+            what = agent if AGENTS[agent].trainer is None else f"{agent} with {method}"
             raise ValueError(
-                f"{agent} with {method} has no option {name!r}; {closest(name, known)} Options of the environment are "
+                f"{what} has no option {name!r}; {closest(name, known)} Options of the environment are "
                 "written env.<name>=<value>"
             )
-    if wrong := sorted(set(config.get("bonus", {})) - set(bonus_options)):
-        raise ValueError(f"{method} has no option {', '.join(wrong)}; it has {', '.join(bonus_options)}")
-    return config, run
+    return layer, run
 
 
-def preset_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
-    """The differences of a preset: for all methods, for the method's family, for the method; then those of the task."""
-    return general_layers(preset, agent, env, method) + task_layers(preset, agent, env, method)
+def make_run_options(given: Mapping[str, Any], current: RunOptions | None = None) -> RunOptions:
+    """The run's options, with what is given as text or values."""
+    types = field_types(RunOptions)
+    parsed = {name: parse(name, value, types[name]) for name, value in given.items()}
+    return dataclasses.replace(current or RunOptions(), **parsed)
 
 
-def general_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
-    """Those for every task of the suite."""
-    return _pick(preset_sections(preset, agent, env), agent, method)
+def parse_env_options(env: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the environment, each as its type says; a value of an option without a type is read as YAML."""
+    parsed: dict[str, Any] = {}
+    for name, value in options.items():
+        kind = option_type(env, name)
+        parsed[name] = _yaml(f"env.{name}", value) if kind is Any else parse(f"env.{name}", value, kind)
+    return parsed
 
 
-def task_layers(preset: str, agent: str, env: str, method: str) -> list[dict[str, Any]]:
-    """Those for this environment alone."""
-    return _pick(preset_sections(preset, agent, env).get(env, {}), agent, method)
-
-
-def _pick(sections: Mapping[str, Any], agent: str, method: str) -> list[dict[str, Any]]:
-    wanted = dict.fromkeys(("all", method.split("-")[0], method))  # each once, in this order
-    return [sort_options(agent, method, sections[section])[0] for section in wanted if section in sections]
-
-
-def usual_settings(preset: str, agent: str, env: str, method: str) -> dict[str, Any]:
-    """What a preset has for every task of the suite, by the words of the command line."""
-    config = _merged([{"env": env, "method": method}, *general_layers(preset, agent, env, method)])
-    return by_word(dataclasses.asdict(AGENTS[agent](**config)))
+def _yaml(name: str, value: Any) -> Any:
+    try:
+        return yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} must be a value as in YAML; got {value!r}") from error
 
 
 def task_settings(settings: Settings) -> dict[str, Any]:
-    """What a run takes from its preset's section for the task alone, by word."""
+    """What a run takes from its preset's section for the task alone, by name."""
     config = settings.config
-    which = settings.preset, settings.agent, config.env, config.method
-    taken, usual = by_word(dataclasses.asdict(config)), usual_settings(*which)
-    own = by_word(_merged(task_layers(*which)))
-    return {word: value for word, value in own.items() if taken.get(word) == value != usual.get(word)}
+    if not learns(type(config)):
+        return {}
+    which = settings.agent, config.method
+    general, own = (
+        [place_options(*which, layer)[0] for layer in layers]
+        for layers in preset_layers(settings.preset, settings.agent, config.env, config.method)
+    )
+    usual = by_name(complete(make_config(type(config), config.env, config.method, general)).as_dict())
+    full = by_name(complete(make_config(type(config), config.env, config.method, [*general, *own])).as_dict())
+    taken = by_name(config.as_dict())
+    names = {name for layer in own for name in by_name(layer)}
+    return {name: value for name, value in taken.items() if name in names and value == full[name] != usual[name]}
 
 
-def _merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Fields of a config; later layers win, option by option in `bonus` and `env_options`."""
-    config: dict[str, Any] = {"bonus": {}, "env_options": {}}
-    for layer in layers:
-        for name, value in layer.items():
-            config[name] = {**config[name], **value} if name in ("bonus", "env_options") else value
-    return config
+def usual_settings(preset: str, agent: str, env: str, method: str) -> dict[str, Any]:
+    """What a preset has for every task of the suite, by name."""
+    general, _ = preset_layers(preset, agent, env, method)
+    layers = [place_options(agent, method, layer)[0] for layer in general]
+    return by_name(complete(make_config(AGENTS[agent].config, env, method, layers)).as_dict())
 
 
-def by_word(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a config by the names that they have on the command line."""
-    words = {name: value for name, value in fields.items() if name not in ("bonus", "env_options")}
-    bonus = {f"bonus.{name}" if name in words else name: value for name, value in fields.get("bonus", {}).items()}
-    return words | bonus | {f"env.{name}": value for name, value in fields.get("env_options", {}).items()}
+def by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a config by the names that they have on the command line."""
+    names = {name: value for name, value in fields.items() if name not in ("bonus", "env_options")}
+    for prefix, group in _GROUPS.items():
+        names |= {f"{prefix}.{name}": value for name, value in fields.get(group, {}).items()}
+    if "bonus.method" in names:
+        names["method"] = names.pop("bonus.method")
+    return names
 
 
 def as_words(values: Mapping[str, Any]) -> str:
     """As one writes them on the command line."""
-    return " ".join(f"{word}={value}" for word, value in values.items())
-
-
-def preset_sections(preset: str, agent: str, env: str) -> dict[str, dict[str, Any]]:
-    """What the environment's preset file holds for a preset and an agent."""
-    name = suite_file(env)
-    presets = load_presets(name)
-    if preset not in presets:
-        raise ValueError(
-            f"{name} has no PRESET={preset}; it has {', '.join(presets)} (experiments/presets/{name}.yaml)"
-        )
-    if agent not in presets[preset]:
-        raise ValueError(
-            f"PRESET={preset} of {name} is for AGENT={' or '.join(presets[preset])}, not for {agent}; take PRESET=home"
-        )
-    return presets[preset][agent]
-
-
-def suite_file(env: str) -> str:
-    """The name of the preset file for an environment."""
-    suite = suite_of(env)
-    return "other" if suite is None else suite.name.lower()
-
-
-def load_presets(name: str) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """preset -> agent -> section -> fields, or -> task -> section -> fields, checked for names that mean nothing."""
-    path = PRESET_FOLDER / f"{name}.yaml"
-    content = yaml.safe_load(path.read_text())
-    tasks = {task for task in all_tasks() if suite_file(task) == name}
-    sections = {"all", *METHODS, *(method.split("-")[0] for method in METHODS)}
-
-    def check(where: str, parts: Any, kind: str, known: Collection[str]) -> None:
-        if not isinstance(parts, Mapping):
-            raise ValueError(f"{path.name}: {where} must hold sections; got {parts!r}")
-        for wrong in (part for part in parts if part not in known):
-            raise ValueError(f"{path.name}: {where} has no {kind} {wrong!r}; {closest(wrong, known)}")
-
-    for preset, agents in content.items():
-        check(preset, agents, "agent", AGENTS)
-        for agent, parts in agents.items():
-            where = f"{preset}.{agent}"
-            check(where, parts, "method or task", {*sections, *tasks})
-            for task in (part for part in parts if part in tasks):
-                check(f"{where}.{task}", parts[task], "method (fields go under all, or under a method)", sections)
-    return content  # type: ignore[no-any-return]
-
-
-def needed_options(env: str, method: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What the environment must show so that the method can count what it counts, and must not let it do."""
-    suite = suite_file(env)
-    if method in RANDOM_METHODS:  # drawn from four actions, the one that stops would come every fourth step
-        return {"env_options": {"allow_stop": False}} if suite == "habitat" else {}
-    key = chosen.get("bonus", {}).get("key", getattr(METHODS[method], "keywords", {}).get("key"))
-    if key == "position" and suite == "minigrid":
-        return {"env_options": {"position": True}}
-    if key == "image" and suite == "minihack":
-        return {"env_options": {"observation_keys": list(minihack_options("paper")["observation_keys"])}}
-    return {}
-
-
-def field_types(kind: type[Any]) -> dict[str, Any]:
-    """name -> type of a dataclass's fields."""
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-
-
-def convert(name: str, value: Any, kind: Any) -> Any:
-    """A value, or text of the command line, as a field's type."""
-    if typing.get_origin(kind) is types.UnionType:
-        return None if scalar(value) in (None, "none") else convert(name, value, typing.get_args(kind)[0])
-    if kind is str:
-        return str(value)
-    given, value = value, scalar(value)
-    if typing.get_origin(kind) is typing.Literal:
-        if value not in typing.get_args(kind):
-            raise ValueError(f"{name} must be {' or '.join(map(str, typing.get_args(kind)))}; got {given!r}")
-        return value
-    if kind is int and isinstance(value, float) and value.is_integer():
-        value = int(value)  # 1e6
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}; got {given!r}")
-    return value
-
-
-def scalar(value: Any) -> Any:
-    """Text as the number, truth value, list or None that it spells (10M, 3e-4, true, [a, b], null); else as it is."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    scale = {"k": 10**3, "M": 10**6}.get(text[-1:], 1)
-    digits = text[:-1] if scale > 1 else text
-    for kind in (int, float):
-        try:
-            number = kind(digits) * scale
-        except ValueError:
-            continue
-        return int(number) if scale > 1 and number == int(number) else number
-    if text in ("true", "True", "false", "False"):
-        return text in ("true", "True")
-    if text in ("null", "None"):
-        return None
-    return yaml.safe_load(text) if text.startswith("[") else text
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """ "did you mean ...?", or all that there is."""
-    choices = sorted(set(known))
-    close = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(choices)}."
+    return " ".join(f"{name}={value}" for name, value in values.items())

@@ -130,8 +130,10 @@ class Run:
     def train_options(self) -> list[str]:
         """NAME=value of `make train`, without RUN."""
         options: dict[str, Any] = {"ENV": self.task.env, "METHOD": self.method.method, "SEED": self.seed}
-        options |= {"AGENT": self.agent, "PRESET": self.preset}
-        if self.learns:
+        if not self.learns:
+            options["AGENT"] = options.pop("METHOD")
+        else:
+            options |= {"AGENT": self.agent, "PRESET": self.preset}
             if self.frames is not None:
                 options["STEPS"] = self.frames
             if self.agent == "impala":

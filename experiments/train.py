@@ -3,15 +3,15 @@
 make train ENV=MiniHack-MultiRoom-N6-Lava-v0          E3B, IMPALA, the `home` preset
 make train RUN=runs/... RESUME=1                      resumes; STEPS= may be raised
 
-ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, noveld, ride, ... (docs/bonuses.md);
-                                                                     random, random-forward
-AGENT=      impala, recurrent_ppo, ppo                      PRESET=  home, paper
+ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, noveld, ride, ... (docs/bonuses.md)
+AGENT=      impala, recurrent_ppo, ppo,                     PRESET=  home, paper
+            random, random-forward
 STEPS=      environment steps (10M, 500k)                   SEED=    of weights, actions and worlds
 NET=        paper, fast                                     RUN=     the run's folder, else runs/<env>/<...>
 <field>=    any field of the agent's config, option of the run, or option of the bonus: learning_rate=3e-4 beta=0.1
 env.<name>= any option of the environment: env.max_steps=100
 
-METHOD=random (any action) and METHOD=random-forward (in Habitat: 80 % forward, else a turn) learn nothing: the command
+AGENT=random (any action) and AGENT=random-forward (in Habitat: 80 % forward, else a turn) learn nothing: the command
 only writes a run's folder, which `make evaluate`, `make watch` and `make homes` play like any other.
 """
 
@@ -26,16 +26,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from agents.impala.config import Config
 from agents.impala.training import Update
+from agents.networks import env_options_for
+from agents.protocols import Trainee
+from agents.registry import find_agent
+from agents.run_config import RunConfig
 from e3b_gym.command import answer, one_line
 from e3b_gym.envs import make
+from e3b_gym.envs.registry import suite_of
 from e3b_gym.errors import DivergedError
-from experiments.players import AnyConfig, world_options
 from experiments.progress import Progress, duration, short
-from experiments.random_agent import RandomConfig
 from experiments.runs import RunFolder, changed
 from experiments.settings import (
     RunOptions,
@@ -44,27 +46,10 @@ from experiments.settings import (
     is_set,
     resolve,
     split_arguments,
-    suite_file,
     task_settings,
 )
 
 OPTIONS = ("AGENT", "PRESET", "RUN", "RESUME")
-
-
-class Trainee(Protocol):
-    """An agent in training, whatever its library."""
-
-    extra: dict[str, Any]
-    """Plain data out of the checkpoint that it resumes from."""
-
-    @property
-    def frames(self) -> int: ...
-    @property
-    def seconds(self) -> Mapping[str, float]: ...
-    def save_into(self, folder: Path) -> None: ...
-    def train(self, observe: Callable[[Update], None], stop: Callable[[], bool]) -> None: ...
-    def save(self, score: float | None, extra: dict[str, Any]) -> None: ...
-    def close(self) -> None: ...
 
 
 Prepared = tuple[RunFolder, Settings, Trainee, Progress]
@@ -97,26 +82,18 @@ class Stopper:
 
 def make_trainee(settings: Settings, resume: Path | None = None) -> Trainee:
     """The agent of a run; raises ValueError where agent, method and environment do not fit together."""
-    config = settings.config
-    if isinstance(config, RandomConfig):
-        raise ValueError(f"METHOD={config.method} learns nothing")
-    with wrong_options_named(config):
-        if isinstance(config, Config):
-            from experiments.impala_agent import ImpalaTrainee
-
-            return ImpalaTrainee(config, settings.run, resume)
-        from experiments.sb3_training import SB3Trainee
-
-        return SB3Trainee(settings.agent, config, settings.run, resume)
+    with wrong_options_named(settings.config):
+        return find_agent(settings.agent).make_trainee(settings.config, settings.run.keep, resume)
 
 
 @contextmanager
-def wrong_options_named(config: AnyConfig) -> Iterator[None]:
-    """Options that the environment does not take are the user's mistake."""
+def wrong_options_named(config: RunConfig) -> Iterator[None]:
+    """Options that the constructor of an environment from elsewhere does not take are the user's mistake."""
     try:
         yield
     except TypeError as error:
-        if "unexpected keyword" not in str(error) or not config.env_options:
+        suite = suite_of(config.env)
+        if not config.env_options or (suite is not None and not suite.other_options):
             raise
         options = ", ".join(f"env.{name}" for name in config.env_options)
         raise ValueError(f"{config.env} does not take all of {options}: {error}") from error
@@ -152,12 +129,12 @@ def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepar
         raise ValueError(f"{folder.path} holds a run; resume it: {folder.command('train', 'RESUME=1')}")
     settings = resolve(options.get("AGENT", "impala"), options.get("PRESET", "home"), fields)
     folder, config = RunFolder.for_new(settings, options.get("RUN")), settings.config
-    if isinstance(config, RandomConfig):
+    if find_agent(settings.agent).trainer is None:
         with wrong_options_named(config):
-            world: Any = make(config.env, **world_options(config))
-        world.close()
+            env: Any = make(config.env, **env_options_for(config))
+        env.close()
         folder.save(settings)
-        print(f"{config.method} in {config.env} learns nothing, whatever AGENT and STEPS are: it is ready to be played")
+        print(f"{settings.agent} in {config.env} learns nothing: it is ready to be played")
         print(f"run: {folder.path}\n{what_next(folder, config.env)}")
         return None
     trainee = make_trainee(settings)
@@ -202,7 +179,8 @@ def make_progress(folder: RunFolder, settings: Settings, trainee: Trainee) -> Pr
 def what_next(folder: RunFolder, env: str) -> str:
     """The commands that show what a run has come to."""
     measure = folder.command("evaluate")
-    if suite_file(env) == "habitat":  # reward-free
+    suite = suite_of(env)
+    if suite is not None and suite.reward_free:
         measure = f"make homes RUNS={shlex.quote(shlex.quote(str(folder.path)))}"  # RUNS is a list for the shell
     return f"next: {measure}\n      {folder.command('watch')}"
 

@@ -22,16 +22,18 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from agents.networks import env_options_for
 from e3b_gym.command import answer
 from e3b_gym.endings import last_of_single
 from e3b_gym.envs import make
 from e3b_gym.envs.play import CLEAR, Image, check_video, for_video, half_blocks
 from e3b_gym.envs.registry import all_tasks
+from e3b_gym.options import parse
 from e3b_gym.unroll import Tree, tree_map
 from experiments.command import options_and_seed, positive
-from experiments.players import fresh_seeds, load_player, world_options
+from experiments.players import fresh_seeds, load_player
 from experiments.runs import RunFolder
-from experiments.settings import convert, is_set
+from experiments.settings import is_set
 
 OPTIONS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
 PANEL_LINES, BAR = 20, 16
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     options, seed = options_and_seed(given, OPTIONS, "watch")
-    episodes, fps = positive(options, "EPISODES", "3"), convert("FPS", options.get("FPS", "10"), float)
+    episodes, fps = positive(options, "EPISODES", "3"), parse("FPS", options.get("FPS", "10"), float)
     if not 0 < fps <= MOST_FPS:
         raise ValueError(f"FPS must be positive and at most {MOST_FPS}; got {fps}")
     film = Path(options["RECORD"]) if "RECORD" in options else None
@@ -97,14 +99,14 @@ class Show:
         config = self.settings.config
         torch.set_num_threads(config.threads)
         _, task = all_tasks().get(config.env, (None, None))
-        self._env: Any = _make_rendered(config.env, modes, world_options(config))
+        self._env: Any = _make_rendered(config.env, modes, env_options_for(config))
         # An option may leave actions out (allow_stop in Habitat, buttons in VizDoom).
         own_names = getattr(self._env.unwrapped, "action_names", None)
         self._names: tuple[str, ...] = own_names or (task.actions if task is not None else ())
         spaces = self._env.observation_space, self._env.action_space
         self._player = load_player(folder, self.settings, which, spaces, greedy=greedy, seed=seed)
         self._explorer = self._player.bonus_explorer()
-        self.title = f"{config.env}: {config.method} with {self.settings.agent} after {self._player.frames:,} frames"
+        self.title = f"{config.env}: {self.settings.title} after {self._player.frames:,} frames"
 
     def scenes(self, worlds: Sequence[int]) -> Iterator[Scene]:
         """Plays one episode in each world (a seed); yields after every reset and step."""

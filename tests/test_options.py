@@ -72,6 +72,7 @@ def test_truth_values_have_eight_spellings(text):
         ("2", Literal[1, 2], 2),
         ("message", str | Sequence[str] | None, "message"),
         ("[message, 'blstats']", str | Sequence[str] | None, ["message", "blstats"]),
+        ("[9, 12]", int | tuple[int, int] | None, [9, 12]),
         ("1", str, "1"),
     ],
 )

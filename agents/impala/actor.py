@@ -13,20 +13,20 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agents.impala.config import Config
-from agents.impala.networks import networks_for
 from agents.impala.policy import Policy, sample_actions
 from agents.impala.rollout import NO_SUCCESS_KNOWN, Rollout
+from agents.networks import env_options_for, networks_for
 from e3b_gym.endings import EndingReader
 from e3b_gym.envs import make_vec
+from e3b_gym.envs.registry import suite_of
 from e3b_gym.unroll import Tree, tree_map
 
 
 def make_envs(config: Config, num_envs: int, seed: int) -> VectorEnv[Any, Any, Any]:
     """The run's environments, made for its network."""
-    options = {**networks_for(config).env_options, **config.env_options}
-    if config.env.startswith("MiniHack-"):
-        options.setdefault("copy", False)  # the rollout is the copy
-    return make_vec(config.env, num_envs, seed=seed, **options)
+    suite = suite_of(config.env)
+    fast = {} if suite is None else suite.rollout_options  # the rollout is the copy
+    return make_vec(config.env, num_envs, seed=seed, **{**fast, **env_options_for(config)})
 
 
 EnvMaker = Callable[[Config, int, int], VectorEnv[Any, Any, Any]]

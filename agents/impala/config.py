@@ -1,15 +1,16 @@
 """Config: every number of an IMPALA run, with its default and its check.
 
 Names are Stable-Baselines3's where it has one. The defaults are the paper's (Henaff et al. 2022, Tables 2 and 3, and
-the authors' code where the paper is silent); `experiments/presets` holds what differs.
+the authors' code where the paper is silent); the suites' presets.yaml hold what differs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from agents.run_config import RunConfig
+from e3b_gym.options import Count, NotNegative, Positive, Share
 
 
 @dataclass(frozen=True)
@@ -18,42 +19,42 @@ class Config(RunConfig):
 
     engine: Literal["inline", "process"] = "process"
     """ "process" runs each actor in its own process; "inline" runs one actor in this process and is deterministic."""
-    actors: int = 1
+    actors: Count = 1
     """Number of actor processes."""
-    n_envs: int = 32
+    n_envs: Count = 32
     """Environments per actor."""
-    n_steps: int = 80
+    n_steps: Count = 80
     """Steps per unroll, T."""
-    batch_size: int | None = 640
+    batch_size: Count | None = 640
     """Environment steps per update: a multiple of n_steps that divides n_steps * n_envs. None for a whole rollout."""
-    threads: int = 1
+    threads: Count = 1
     """Threads of the learner. From 2 on, half train the encoder and half the policy, at the same time."""
 
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     """Of the policy: "rmsprop" as in the paper, or "adam", whose first steps are no larger than later ones."""
-    learning_rate: float = 1e-4
+    learning_rate: Positive = 1e-4
     """Learning rate of the policy."""
-    learning_rate_final: float | None = None
+    learning_rate_final: NotNegative | None = None
     """The policy's learning rate changes linearly to this one over the run's `steps`; None keeps it constant."""
-    rms_alpha: float = 0.99
+    rms_alpha: Share = 0.99
     """Smoothing constant of RMSprop."""
-    rms_eps: float = 1e-5
+    rms_eps: Positive = 1e-5
     """Epsilon of RMSprop."""
-    max_grad_norm: float = 40.0
+    max_grad_norm: Positive = 40.0
     """The policy's gradients are clipped to this norm."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount factor."""
-    ent_coef: float = 0.005
+    ent_coef: NotNegative = 0.005
     """Weight of the entropy in the loss."""
-    ent_coef_final: float | None = None
+    ent_coef_final: NotNegative | None = None
     """`ent_coef` changes linearly to this value over the run's `steps`; None keeps it constant."""
-    vf_coef: float = 0.5
+    vf_coef: NotNegative = 0.5
     """Weight of the value loss, which is half the squared error, as in IMPALA."""
-    rho_bar: float = 1.0
+    rho_bar: Positive = 1.0
     """Upper bound of V-trace's importance weights in the policy gradient and the temporal differences."""
-    c_bar: float = 1.0
+    c_bar: Positive = 1.0
     """Upper bound of V-trace's importance weights in the trace."""
-    gae_lambda: float = 1.0
+    gae_lambda: Share = 1.0
     """V-trace's lambda. Less than 1 relies on the value function sooner: less variance, more bias.
 
     Value targets are those of GAE(lambda) on-policy; the advantage is delta_t + gamma GAE(lambda)_{t+1}, as in IMPALA,
@@ -70,66 +71,63 @@ class Config(RunConfig):
 
     Off, as in the authors' code, a time limit ends the return like death.
     """
-    n_epochs: int = 1
+    n_epochs: Count = 1
     """Passes over each rollout. V-trace corrects for the policy's changes between passes.
 
     The bonus is scored and the encoder trained in the first pass only.
     """
-    clip_range: float | None = None
+    clip_range: Positive | None = None
     """PPO's clipped surrogate in place of V-trace's policy gradient, for several epochs; None for IMPALA's own."""
-    clip_range_high: float | None = None
+    clip_range_high: Positive | None = None
     """The upper bound, 1 + clip_range_high, where it differs from the lower one; None for `clip_range`.
 
     A wide one lets rare successes raise an improbable action quickly.
     """
     value_heads: Literal[1, 2] = 1
     """1 adds the bonus to the reward; 2 gives it its own value function and V-trace targets."""
-    intrinsic_gamma: float | None = None
+    intrinsic_gamma: Share | None = None
     """Discount factor of the second value head; None for `gamma`."""
 
-    encoder_learning_rate: float = 1e-4
+    encoder_learning_rate: Positive = 1e-4
     """Learning rate of the encoder's Adam."""
-    encoder_max_grad_norm: float = 40.0
+    encoder_max_grad_norm: Positive = 40.0
     """The encoder's gradients are clipped to this norm."""
-    agac_coef: float = 4e-4
+    agac_coef: NotNegative = 4e-4
     """Weight of AGAC's terms in the advantage and the value target."""
+
+    recurrent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_positive("learning_rate", "rms_eps", "max_grad_norm", "rho_bar", "c_bar")
-        self._require_positive("encoder_learning_rate", "encoder_max_grad_norm")
-        self._require_not_negative("ent_coef", "vf_coef", "agac_coef")
-        self._require_counts("actors", "n_envs", "n_steps", "threads", "n_epochs")
-        self._require_shares("gae_lambda", "gamma")
-        self._require("rms_alpha", 0 <= self.rms_alpha < 1, "in [0, 1)")
-        self._require("optimizer", self.optimizer in ("rmsprop", "adam"), "'rmsprop' or 'adam'")
-        self._require("engine", self.engine in ("inline", "process"), "'inline' or 'process'")
-        self._require("value_heads", self.value_heads in (1, 2), "1 or 2")
-        if self.intrinsic_gamma is not None:
-            self._require("intrinsic_gamma", 0 <= self.intrinsic_gamma <= 1, "in [0, 1], or None")
-        for name in ("learning_rate_final", "ent_coef_final"):
-            if getattr(self, name) is not None:
-                self._require(name, getattr(self, name) >= 0, "0 or more, or None")
-        if self.clip_range is not None:
-            self._require("clip_range", self.clip_range > 0, "a positive number, or None")
-        if self.clip_range_high is not None:
-            self._require("clip_range_high", self.clip_range_high > 0, "a positive number, or None")
-            self._require("clip_range_high", self.clip_range is not None, "set together with clip_range")
-        if taken := sorted({"dim", "encoder", "seed"} & set(self.bonus)):
-            raise ValueError(f"bonus cannot hold {', '.join(taken)}; set the run's own dim, net and seed")
+        if self.rms_alpha == 1:
+            raise ValueError("rms_alpha must be less than 1, or RMSprop never adapts; got 1.0")
+        if self.intrinsic_gamma is not None and self.value_heads == 1:
+            raise ValueError("intrinsic_gamma is the discount of the second value head; set value_heads=2 as well")
+        if self.clip_range_high is not None and self.clip_range is None:
+            raise ValueError("clip_range_high is the upper bound of clip_range; set clip_range as well")
         self._check_batch_size()
         if self.engine == "inline" and self.actors != 1:
             raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise n_envs instead")
 
+    @property
+    def env_groups(self) -> tuple[int, int]:
+        return self.actors, self.n_envs
+
+    def without_effect(self) -> dict[str, str]:
+        reasons = super().without_effect()
+        if not self.method.startswith("agac"):
+            reasons["agac_coef"] = f"it weighs AGAC's terms, and the bonus is {self.method}"
+        if self.optimizer == "adam":
+            reasons |= dict.fromkeys(("rms_alpha", "rms_eps"), "the optimizer is adam")
+        return reasons
+
     def _check_batch_size(self) -> None:
         steps, rollout, size = self.n_steps, self.n_steps * self.n_envs, self.batch_size
-        if size is not None:
-            whole = isinstance(size, int) and size >= 1
-            if not whole or size % steps or rollout % size:
-                raise ValueError(
-                    f"batch_size must be a multiple of n_steps ({steps}) that divides n_steps * n_envs ({rollout}), so "
-                    f"that every unroll is used once; got {size!r}. For example {self._nearest_batch_size(size)}"
-                )
+        if size is not None and (size % steps or rollout % size):
+            raise ValueError(
+                f"batch_size must be a multiple of n_steps ({steps}) that divides n_steps * n_envs ({rollout}), so "
+                f"that every unroll is used once; got {size!r}. For example {self._nearest_batch_size(size)}"
+            )
         if self.normalize_advantage and (size or rollout) < 2:
             raise ValueError("normalize_advantage needs at least 2 steps per update; raise n_steps or n_envs")
 

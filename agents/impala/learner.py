@@ -21,12 +21,11 @@ from torch import Tensor
 
 from agents.impala.config import Config
 from agents.impala.losses import Batch, Rewards, policy_losses
-from agents.impala.networks import networks_for
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
+from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
-from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.explorer import Explorer, backward
 from e3b_gym.unroll import Unroll
@@ -48,7 +47,7 @@ class Learner:
     def __init__(self, config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.config = config
         networks, slots = networks_for(config), config.actors * config.n_envs
-        bonus = BonusConfig.of(config.method, config.bonus_preset, **config.bonus).with_encoder(networks.phi)
+        bonus = config.bonus.with_encoder(networks.phi)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # one stream for both, so that policy and encoder start with other weights
             self.policy = Policy(networks, observation_space, action_space, config.value_heads)

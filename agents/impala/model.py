@@ -28,6 +28,7 @@ from agents.impala.learner import Learner
 from agents.impala.policy import Policy, act, as_batch
 from agents.impala.reporting import Reporter, as_callback
 from agents.impala.training import Training, Update
+from e3b_gym.config import BonusConfig
 from e3b_gym.errors import first_line
 from e3b_gym.sb3 import GymnasiumVecEnv
 from e3b_gym.tensor_files import load_tensors, save_tensors
@@ -52,8 +53,8 @@ class IMPALA:
 
     Args:
         env: an id; a function that makes an environment; or a VecEnv, stepped in this process (engine "inline").
-        bonus: a method of `e3b_gym.METHODS`; "none" for no bonus.
-        bonus_options: options of the method and of the mixing (beta, ridge, ...), over those of `bonus_preset`.
+        bonus: a method of `e3b_gym.METHODS`, "none" for no bonus; or a `BonusConfig`.
+        bonus_options: with a method, its options and those of the mixing (beta, ridge, ...), over `bonus_preset`.
         bonus_preset: "default", "paper" or "authors".
         env_options: options of the environment, for an id.
         n_envs: environments per actor; those of the VecEnv, if it is one.
@@ -74,7 +75,7 @@ class IMPALA:
         self,
         env: Env,
         *,
-        bonus: str = "e3b",
+        bonus: str | BonusConfig = "e3b",
         bonus_options: Mapping[str, Any] | None = None,
         bonus_preset: str = "default",
         env_options: Mapping[str, Any] | None = None,
@@ -89,7 +90,9 @@ class IMPALA:
         if str(device) not in ("auto", "cpu"):
             raise ValueError(f"IMPALA runs on the CPU; got device={str(device)!r}")
         self._environments = Environments.of(env)
-        options |= {"method": bonus, "bonus": dict(bonus_options or {}), "bonus_preset": bonus_preset, "seed": seed}
+        if isinstance(bonus, str):
+            bonus = BonusConfig.of(bonus, bonus_preset, **(bonus_options or {}))
+        options |= {"bonus": bonus, "seed": seed}
         self.config = config_for(self._environments, env_options or {}, n_envs, options)
         self.observation_space, self.action_space = self._environments.spaces(self.config)
         self.learner = Learner(self.config, self.observation_space, self.action_space)
@@ -109,10 +112,10 @@ class IMPALA:
         if options.get("n_envs", config.n_envs) != config.n_envs:
             del fields["batch_size"]  # it fits the other number only
         fields |= options
-        method, bonus, name = fields.pop("method"), fields.pop("bonus"), fields.pop("env")
+        name = fields.pop("env")
         if env is not None and not isinstance(env, str):
             fields["env_options"] = {}
-        return cls(name if env is None else env, bonus=method, bonus_options=bonus, **fields)
+        return cls(name if env is None else env, **fields)
 
     @property
     def policy(self) -> Policy:
@@ -289,7 +292,7 @@ class IMPALA:
         content = load_tensors(path)
         if not isinstance(content, dict) or content.get("kind") != KIND or content.get("format") != FORMAT:
             raise CheckpointError(f"{path} is no model that IMPALA.save of this version wrote")
-        config = Config(**content["config"])
+        config = Config.from_dict(content["config"])
         if env is None and is_custom(config.env):
             raise ValueError(f"{path} was trained in an environment of the user, {config.env}; pass env=")
         if isinstance(env, VecEnv):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.impala.lstm import ResetLSTM
-from agents.impala.networks import Networks
+from e3b_gym.encoders import Networks
 from e3b_gym.unroll import Tree, kept_as, tree_leaves, tree_map
 
 State = tuple[Tensor, Tensor]  # h and c, each [layers, B, H]

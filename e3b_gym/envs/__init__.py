@@ -22,19 +22,34 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from e3b_gym.envs.noise import Clock, NoisyObservation, NoisyVectorObservation
-from e3b_gym.envs.registry import SuiteNotInstalledError, UnknownEnvironmentError, suite_of, unknown
+from e3b_gym.envs.registry import (
+    Suite,
+    SuiteNotInstalledError,
+    Task,
+    UnknownEnvironmentError,
+    register_suite,
+    suite_of,
+    unknown,
+)
+from e3b_gym.options import Count, WholeNumber, closest
 
 __all__ = [
     "NoisyObservation",
     "NoisyVectorObservation",
+    "Suite",
     "SuiteNotInstalledError",
+    "Task",
     "UnknownEnvironmentError",
     "check_options",
     "make",
     "make_vec",
+    "option_type",
+    "register_suite",
 ]
 
 _ARGUMENTS = ("id", "num_envs", "seed")
+# Set by the callers of `make` and `make_vec`, not by the options of a run.
+_INTERNAL = ("source", "spawn", "kind", "start_method", "copy", "render_mode")
 
 
 def check_options(names: Iterable[str]) -> None:
@@ -112,6 +127,28 @@ def make_vec(
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
     return envs if seed is None else FirstSeed(envs, seed)
+
+
+def option_type(id: str, name: str) -> Any:
+    """The annotation of an environment's option; Any where its type is not known.
+
+    Raises:
+        ValueError: The environment has no such option.
+        SuiteNotInstalledError: The simulator is missing.
+    """
+    check_options([name])
+    types: dict[str, Any] = {"max_steps": Count | None, "clock": Clock, "noise": WholeNumber}
+    suite = suite_of(id)
+    known = suite is not None and suite.serves(id) and bool(suite.options)
+    if suite is not None and known:
+        suite.require_simulator()
+        types = {**suite.option_types(), **types}
+    if name in types and name not in _INTERNAL:
+        return types[name]
+    if suite is not None and known and not suite.other_options:
+        choices = set(types) - set(_INTERNAL)
+        raise ValueError(f"{id} has no option env.{name}; {closest(name, choices)}")
+    return Any
 
 
 def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:

@@ -10,10 +10,10 @@ from torch import nn
 from e3b_gym.bonuses import METHODS, PolicyFeatures, make_bonus
 from e3b_gym.checks import check_bonus, run, sample_unroll
 from e3b_gym.config import PRESETS, BonusConfig
-from e3b_gym.encoders import make_encoder, minihack_network, sample_rows
-from e3b_gym.encoders.minihack import env_options
+from e3b_gym.encoders import make_encoder, sample_rows
 from e3b_gym.encoders.partial import PartialEncoder
 from e3b_gym.envs import make
+from e3b_gym.envs.minihack.network import env_options, minihack_network
 
 NETHACK_LIKE = Dict(
     {

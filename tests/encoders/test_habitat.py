@@ -13,15 +13,15 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from agents.impala.config import Config
-from agents.impala.networks import networks_for
 from agents.impala.policy import Policy
+from agents.networks import networks_for
 from e3b_gym.bonuses import make_bonus
 from e3b_gym.bonuses.keys import make_key
 from e3b_gym.checks import check_bonus
-from e3b_gym.encoders import as_encoder, habitat_network, sample_rows
-from e3b_gym.encoders.habitat import VARIANTS, env_options
-from e3b_gym.encoders.resnet import Bottleneck
-from e3b_gym.encoders.shrink import shrink
+from e3b_gym.encoders import as_encoder, sample_rows
+from e3b_gym.envs.habitat.network import VARIANTS, env_options, habitat_network
+from e3b_gym.envs.habitat.resnet import Bottleneck
+from e3b_gym.envs.habitat.shrink import shrink
 
 ACTIONS = spaces.Discrete(4)
 

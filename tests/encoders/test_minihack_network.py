@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from e3b_gym import Unroll, envs, make_bonus
 from e3b_gym.encoders import as_encoder
-from e3b_gym.encoders.minihack import VARIANTS, MiniHackNetwork, env_options, minihack_network
+from e3b_gym.envs.minihack.network import VARIANTS, MiniHackNetwork, env_options, minihack_network
 
 LEVELS = ("MiniHack-Freeze-Random-Restricted-v0", "MiniHack-MultiRoom-N6-v0")
 NUM_ENVS, STEPS = 5, 12

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import nn
 
 from e3b_gym.encoders import as_encoder
-from e3b_gym.encoders.pixels import vizdoom_network
+from e3b_gym.envs.vizdoom.network import vizdoom_network
 
 DOOM = spaces.Box(0, 255, (4, 42, 42), np.uint8)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 from e3b_gym.envs import rooms
-from e3b_gym.envs._rooms_kernels import CLOSED_DOOR, FLOOR, GOAL, OPEN_DOOR, VOID, WALL
+from e3b_gym.envs.rooms._kernels import CLOSED_DOOR, FLOOR, GOAL, OPEN_DOOR, VOID, WALL
 
 UP, RIGHT, DOWN, LEFT, OPEN = range(5)
 MOVES = {UP: (0, -1), RIGHT: (1, 0), DOWN: (0, 1), LEFT: (-1, 0)}

@@ -17,7 +17,7 @@ from gymnasium.error import ResetNeeded
 
 from e3b_gym.envs import make
 from e3b_gym.envs.vizdoom import MAX_STEPS, SIDE, STACK, TIC_REWARD, MyWayHome, _shrink
-from e3b_gym.envs.wad import SPARSE, VERY_SPARSE, with_fixed_spawn
+from e3b_gym.envs.vizdoom.wad import SPARSE, VERY_SPARSE, with_fixed_spawn
 
 INSTALLED = Path(vizdoom.scenarios_path, "my_way_home.wad").read_bytes()
 VEST = (1040, -352)

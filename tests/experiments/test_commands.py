@@ -80,7 +80,7 @@ def test_every_error_of_a_user_is_one_line(error, line, capsys):
     [
         (["ENV=Rooms K3 v0"], "unknown environment id 'Rooms K3 v0'"),
         (["ENV=../../etc/passwd"], "unknown environment id '../../etc/passwd'"),
-        (["ENV=Blackjack-v1", "AGENT=ppo", *TINY["ppo"].split()], "ppo cannot learn in Blackjack-v1"),
+        (["ENV=Blackjack-v1", "AGENT=ppo", *TINY["ppo"].split()], "PPO cannot learn in Blackjack-v1"),
         (["RUN="], "RUN= is empty"),
         (["ENV=Rooms-\udcff"], "options must be UTF-8"),
     ],
@@ -168,16 +168,16 @@ def test_fewer_steps_than_were_trained_are_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "arguments", "reason"),
     [
-        (reproduce, ["FIGURE=demo", "SEEDS=0"], "SEEDS must be at least 1; got 0"),
-        (reproduce, ["FIGURE=demo", "CORES=x"], "CORES must be a whole number; got 'x'"),
+        (reproduce, ["FIGURE=demo", "SEEDS=0"], "SEEDS must be a whole number of at least 1; got '0'"),
+        (reproduce, ["FIGURE=demo", "CORES=x"], "CORES must be a whole number of at least 1; got 'x'"),
         (reproduce, ["FIGURE=nothing"], "unknown FIGURE=nothing; choose from all, counts"),
         (reproduce, ["SCALE=home"], "unknown FIGURE="),
         (reproduce, ["FIGURE=demo", "SCALE=paper"], "demo has no SCALE=paper; choose from home, smoke"),
         (reproduce, ["FIGURE=demo", "beta=3"], "not beta"),
         (reproduce, ["stray"], "expected NAME=value, got 'stray'"),
         (report, ["FIGURE=minihack", "SCALE=x"], "SCALE is paper, home or smoke; got 'x'"),
-        (heatmap.main, ["RUN=nowhere", "EPISODES=-5"], "EPISODES must be at least 1; got -5"),
-        (heatmap.main, ["RUN=nowhere", "SEED=-1"], "SEED must be at least 0"),
+        (heatmap.main, ["RUN=nowhere", "EPISODES=-5"], "EPISODES must be a whole number of at least 1; got '-5'"),
+        (heatmap.main, ["RUN=nowhere", "SEED=-1"], "SEED must be a whole number from 0"),
     ],
 )
 def test_the_studies_answer_mistakes_in_one_line(command, arguments, reason, capsys):

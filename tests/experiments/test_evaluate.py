@@ -12,11 +12,11 @@ from tiny_runs import tiny
 
 from agents.impala.actor import world_seed
 from agents.impala.config import Config
+from agents.ppo.config import PPOConfig
 from e3b_gym.envs import make_vec
 from experiments.evaluate import Played, evaluate, main, play, summary
 from experiments.intervals import bootstrap, wilson
 from experiments.players import fresh_seeds
-from experiments.ppo_config import PPOConfig
 from experiments.runs import RunFolder
 from experiments.train import main as train
 

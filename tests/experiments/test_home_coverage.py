@@ -8,14 +8,15 @@ import pytest
 import yaml
 from tiny_runs import tiny
 
+from agents.registry import AGENTS
 from e3b_gym.bonuses import METHODS
-from e3b_gym.config import BonusConfig
 from e3b_gym.envs import make
 from experiments.coverage import cover, main, read_runs
 from experiments.coverage_pictures import Sight, bar_kinds, draw_trajectories
 from experiments.coverage_play import play, spread
 from experiments.intervals import bootstrap
-from experiments.settings import AGENTS, load_presets, resolve
+from experiments.presets import presets_of
+from experiments.settings import resolve
 from experiments.train import main as train
 from experiments.watch import main as watch
 
@@ -33,7 +34,7 @@ def runs(tmp_path_factory):
         paths[agent] = folder / agent
         assert train(tiny(folder / agent, HOMES, agent, f"METHOD={method}", *WORLD)) == 0
     paths["random"] = folder / "random"
-    assert train([f"ENV={HOMES}", "METHOD=random", f"RUN={paths['random']}", *WORLD]) == 0
+    assert train([f"ENV={HOMES}", "AGENT=random", f"RUN={paths['random']}", *WORLD]) == 0
     return paths
 
 
@@ -73,8 +74,7 @@ def test_the_papers_common_table(method):
     config = paper(method)
     assert {name: getattr(config, name) for name in table} == table
     assert config.encoder_batch_size == config.n_envs * config.n_steps  # an update sees the whole rollout
-    assert config.bonus["beta"] == 0.1
-    assert config.bonus["extrinsic"] == 0.0
+    assert (config.bonus.beta, config.bonus.extrinsic) == (0.1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -82,29 +82,28 @@ def test_the_papers_common_table(method):
     [("e3b", {"ridge": 0.1}), ("noveld-subsampled", {"alpha": 0.1}), ("icm", {"forward_coef": 1.0}), ("rnd", {})],
 )
 def test_the_papers_table_of_each_method(method, options):
-    bonus = BonusConfig.of(method, "paper", **paper(method).bonus).options
+    bonus = paper(method).bonus.options
     assert {name: bonus[name] for name in options} == options
 
 
 def test_every_preset_is_reward_free_for_every_agent_and_method():
-    for preset, agents in load_presets("habitat").items():
-        assert preset == "paper" or set(agents) == set(AGENTS)
+    for preset, agents in presets_of(HOMES).items():
+        assert preset == "paper" or set(agents) == {name for name, agent in AGENTS.items() if agent.trainer is not None}
         for agent in agents:
             for method in METHODS:
-                assert resolve(agent, preset, {"env": HOMES, "method": method}).config.bonus["extrinsic"] == 0
+                assert resolve(agent, preset, {"env": HOMES, "method": method}).config.bonus.extrinsic == 0
 
 
-@pytest.mark.parametrize("preset", ["home", "paper"])
-@pytest.mark.parametrize("method", ["random", "random-forward"])
-def test_random_agents_are_not_offered_to_stop_unless_asked_for(method, preset):
-    given = {"env": HOMES, "method": method}
-    assert resolve("recurrent_ppo", preset, given).config.env_options["allow_stop"] is False
-    assert resolve("recurrent_ppo", preset, {**given, "env.allow_stop": "true"}).config.env_options["allow_stop"]
+@pytest.mark.parametrize("agent", ["random", "random-forward"])
+def test_random_agents_are_not_offered_to_stop_unless_asked_for(agent):
+    given = {"env": HOMES}
+    assert resolve(agent, "home", given).config.env_options["allow_stop"] is False
+    assert resolve(agent, "home", {**given, "env.allow_stop": "true"}).config.env_options["allow_stop"]
 
 
 def test_a_random_agent_is_the_same_as_a_run_and_beside_one(runs, tmp_path, capsys):
     forward = tmp_path / "forward"
-    assert train([f"ENV={HOMES}", "METHOD=random-forward", f"RUN={forward}", "env.size=16"]) == 0
+    assert train([f"ENV={HOMES}", "AGENT=random-forward", f"RUN={forward}", "env.size=16"]) == 0
     assert f"next: make homes RUNS={forward}" in capsys.readouterr().out
     beside, both = (
         cover([str(path) for path in paths], 2, "val", 0, tmp_path / "out", max_steps=15, pictures=0)["agents"]
@@ -218,11 +217,11 @@ def test_runs_of_one_method_are_told_apart(runs, tmp_path):
     ("words", "reason"),
     [
         (["SPLIT=attic"], "unknown split 'attic'; choose from train, val, test"),
-        (["EPISODES=0"], "EPISODES must be at least 1"),
+        (["EPISODES=0"], "EPISODES must be a whole number of at least 1"),
         (["EPISODES=100000"], "val has 500 episodes"),
-        (["MAX_STEPS=0"], "MAX_STEPS must be at least 1"),
-        (["SEED=-1"], "SEED must be at least 0"),
-        (["PICTURES=-1"], "PICTURES must be 0 or more"),
+        (["MAX_STEPS=0"], "MAX_STEPS must be a whole number of at least 1"),
+        (["SEED=-1"], "SEED must be a whole number from 0"),
+        (["PICTURES=-1"], "PICTURES must be a whole number, 0 or more"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(words, reason, runs, tmp_path, capsys):

@@ -1,10 +1,7 @@
 """The hyper-parameter tables of the paper's appendix, number by number, against what PRESET=paper resolves to."""
 
-import dataclasses
-
 import pytest
 
-from e3b_gym.config import BonusConfig
 from experiments.paper_tables import HABITAT, MINIHACK, TABLES
 from experiments.settings import resolve
 
@@ -20,8 +17,7 @@ ROWS = [
 def options(env: str, agent: str, method: str) -> dict:
     """Every number of the run by the name of its option."""
     config = resolve(agent, "paper", {"env": env, "method": method}).config
-    bonus = BonusConfig.of(method, config.bonus_preset, **config.bonus)
-    return {**bonus.as_dict(), **dataclasses.asdict(config)}
+    return {**config.bonus.as_dict(), **config.as_dict()}
 
 
 @pytest.mark.parametrize(("table", "method", "row"), ROWS)

@@ -7,11 +7,14 @@ import pytest
 from agents.impala.actor import make_envs
 from agents.impala.config import Config
 from agents.impala.learner import Learner
+from agents.ppo.config import PPOConfig
+from agents.registry import AGENTS
 from e3b_gym.bonuses import METHODS
-from e3b_gym.envs.registry import all_tasks
+from e3b_gym.config import BonusConfig
+from e3b_gym.envs.registry import GENERAL_PRESETS, SUITES, Suite, all_tasks
 from experiments import settings
-from experiments.ppo_config import PPOConfig
-from experiments.settings import PRESET_FOLDER, closest, convert, load_presets, resolve, scalar, split_arguments
+from experiments.presets import load_presets, presets_of
+from experiments.settings import resolve, split_arguments
 
 ENVS = {
     "rooms": "Rooms-K4-v0",
@@ -28,13 +31,18 @@ def paper(env, method="e3b"):
     return resolve("impala", "paper", {"env": ENVS[env], "method": method}).config
 
 
+LEARNING = {name for name, agent in AGENTS.items() if agent.trainer is not None}
+
+
 def test_every_suite_has_a_preset_file_and_every_file_a_suite():
-    assert {path.stem for path in PRESET_FOLDER.glob("*.yaml")} == set(ENVS)
+    files = {suite.presets() for suite in SUITES}
+    assert len(files | {GENERAL_PRESETS}) == len(SUITES) + 1 == len(ENVS)
+    assert files == set(GENERAL_PRESETS.parent.glob("*/presets.yaml"))
 
 
 @pytest.mark.parametrize("suite", ENVS)
 def test_every_preset_resolves_for_every_method(suite):
-    for preset, agents in load_presets(suite).items():
+    for preset, agents in presets_of(ENVS[suite]).items():
         for agent in agents:
             for method in METHODS:
                 assert resolve(agent, preset, {"env": ENVS[suite], "method": method}).config.method == method
@@ -42,14 +50,14 @@ def test_every_preset_resolves_for_every_method(suite):
 
 @pytest.mark.parametrize("suite", ENVS)
 def test_home_is_there_for_every_agent(suite):
-    assert set(load_presets(suite)["home"]) == set(settings.AGENTS)
+    assert set(presets_of(ENVS[suite])["home"]) == LEARNING
 
 
 @pytest.mark.parametrize("suite", ENVS)
 def test_a_preset_holds_differences_only(suite):
-    for agents in load_presets(suite).values():
+    for agents in presets_of(ENVS[suite]).values():
         for agent, sections in agents.items():
-            defaults = {field.name: field.default for field in dataclasses.fields(settings.AGENTS[agent])}
+            defaults = {field.name: field.default for field in dataclasses.fields(AGENTS[agent].config)}
             tasks = {name: parts for name, parts in sections.items() if name in all_tasks()}
             for name, value in sections["all"].items():
                 assert value != defaults[name], f"{name} is the default already"
@@ -60,7 +68,7 @@ def test_a_preset_holds_differences_only(suite):
 
 @pytest.mark.parametrize("suite", ENVS)
 def test_every_task_of_a_preset_resolves_for_every_method(suite):
-    for preset, agents in load_presets(suite).items():
+    for preset, agents in presets_of(ENVS[suite]).items():
         for agent, sections in agents.items():
             for task in set(sections) & set(all_tasks()):
                 for method in METHODS:
@@ -71,19 +79,26 @@ def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
     task = LAVA_CROSS
     config = resolve("impala", "home", {"env": task}).config
     assert (config.ent_coef, config.steps, config.n_envs) == (0.04, 3_000_000, 64)
-    assert config.bonus == {"beta": 0.03, "ridge": 0.01, "sees": "message"}
-    assert resolve("impala", "home", {"env": task, "method": "none"}).config.bonus == {}
-    assert resolve("impala", "home", {"env": task, "method": "e3b-policy"}).config.bonus["sees"] is None
-    assert resolve("impala", "home", {"env": task, "beta": "0.5"}).config.bonus["beta"] == 0.5
+    bonus = {**config.bonus.as_dict(), "dim": 64}
+    assert bonus == BonusConfig.of("e3b", beta=0.03, ridge=0.01, sees="message").as_dict()
+    assert resolve("impala", "home", {"env": task, "method": "none"}).config.bonus.beta == 0.01
+    assert resolve("impala", "home", {"env": task, "method": "e3b-policy"}).config.bonus.options["sees"] is None
+    assert resolve("impala", "home", {"env": task, "beta": "0.5"}).config.bonus.beta == 0.5
     assert resolve("impala", "home", {"env": ENVS["minihack"]}).config.ent_coef == 0.01
 
 
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        ({}, {"steps": 3_000_000, "ent_coef": 0.04, "beta": 0.03, "ridge": 0.01, "sees": "message"}),
-        ({"steps": "10k", "beta": "0.5"}, {"ent_coef": 0.04, "ridge": 0.01, "sees": "message"}),
-        ({"method": "e3b-policy"}, {"steps": 3_000_000, "ent_coef": 0.04, "beta": 0.03, "ridge": 0.01}),
+        (
+            {},
+            {"steps": 3_000_000, "ent_coef": 0.04} | {"bonus.beta": 0.03, "bonus.ridge": 0.01, "bonus.sees": "message"},
+        ),
+        ({"steps": "10k", "beta": "0.5"}, {"ent_coef": 0.04, "bonus.ridge": 0.01, "bonus.sees": "message"}),
+        (
+            {"method": "e3b-policy"},
+            {"steps": 3_000_000, "ent_coef": 0.04, "bonus.beta": 0.03, "bonus.ridge": 0.01},
+        ),
         ({"method": "none"}, {"steps": 3_000_000, "ent_coef": 0.04}),
         ({"env": ENVS["minihack"]}, {}),
     ],
@@ -94,8 +109,8 @@ def test_what_a_run_takes_from_its_task_is_what_is_in_effect(given, own):
 
 def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
     config = resolve("ppo", "home", {"env": ENVS["rooms"], "hidden": "64", "bonus.hidden": "32"}).config
-    words = settings.by_word(dataclasses.asdict(config))
-    assert (words["hidden"], words["bonus.hidden"]) == (64, 32)
+    names = settings.by_name(config.as_dict())
+    assert (names["hidden"], names["bonus.hidden"]) == (64, 32)
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("e3b")])
@@ -118,10 +133,29 @@ def test_settings_of_a_task_suit_every_method_of_the_family(method):
     ],
 )
 def test_names_that_mean_nothing_in_a_preset_file_are_refused(tmp_path, monkeypatch, written, message):
-    (tmp_path / "rooms.yaml").write_text(written)
-    monkeypatch.setattr(settings, "PRESET_FOLDER", tmp_path)
     with pytest.raises(ValueError, match=message):
-        load_presets("rooms")
+        load_presets(rooms_with(tmp_path, monkeypatch, written))
+
+
+def rooms_with(tmp_path, monkeypatch, written):
+    """A preset file for Rooms in place of its own."""
+    path = tmp_path / "presets.yaml"
+    path.write_text(written)
+    own = Suite.presets
+    monkeypatch.setattr(Suite, "presets", lambda suite: path if suite.name == "Rooms" else own(suite))
+    return path
+
+
+def test_a_preset_file_is_read_once(monkeypatch):
+    resolve("impala", "home", {"env": ENVS["rooms"]})
+    monkeypatch.setattr("omegaconf.OmegaConf.load", lambda path: pytest.fail(f"{path} was read again"))
+    settings.task_settings(resolve("impala", "home", {"env": ENVS["rooms"]}))
+
+
+def test_a_number_in_a_preset_may_be_written_without_a_point(tmp_path, monkeypatch):
+    rooms_with(tmp_path, monkeypatch, "home: {impala: {all: {learning_rate: 3e-4, steps: 1e6}}}")
+    config = resolve("impala", "home", {"env": ENVS["rooms"]}).config
+    assert (config.learning_rate, config.steps) == (3e-4, 1_000_000)
 
 
 def test_the_papers_table_of_minihack():
@@ -136,8 +170,6 @@ def test_the_papers_table_of_minihack():
         "gamma": 0.99,
         "steps": 50_000_000,
         "net": "paper",
-        "bonus_preset": "paper",
-        "bonus": {},
     }
     entropy = {
         "none": 0.0005,
@@ -151,6 +183,7 @@ def test_the_papers_table_of_minihack():
         config = paper("minihack", method)
         assert {name: getattr(config, name) for name in common} == common
         assert config.ent_coef == cost, method
+        assert config.bonus.as_dict().items() <= BonusConfig.of(method, "paper").as_dict().items()
 
 
 @pytest.mark.parametrize(
@@ -162,11 +195,11 @@ def test_the_papers_table_of_minihack():
     ],
 )
 def test_the_papers_tables_of_vizdoom(method, bonus):
-    assert paper("vizdoom", method).bonus == bonus
+    assert bonus.items() <= paper("vizdoom", method).bonus.as_dict().items()
 
 
 def test_the_paper_did_not_train_everywhere_or_with_everything():
-    with pytest.raises(ValueError, match="rooms has no PRESET=paper; it has home"):
+    with pytest.raises(ValueError, match="Rooms has no PRESET=paper; it has home"):
         paper("rooms")
     with pytest.raises(ValueError, match="is for AGENT=impala, not for ppo"):
         resolve("ppo", "paper", {"env": ENVS["minihack"]})
@@ -180,7 +213,7 @@ def test_the_command_line_wins_over_the_preset_and_the_preset_over_the_defaults(
 def test_options_of_the_bonus_the_environment_and_the_run_by_name():
     given = {"env": ENVS["rooms"], "beta": "0.1", "bonus.ridge": "0.01", "env.max_steps": "100", "keep": "5"}
     made = resolve("impala", "home", given)
-    assert made.config.bonus == {"beta": 0.1, "ridge": 0.01}
+    assert (made.config.bonus.beta, made.config.bonus.options["ridge"]) == (0.1, 0.01)
     assert made.config.env_options == {"max_steps": 100}
     assert made.run.keep == 5
 
@@ -216,7 +249,7 @@ def test_unknown_words_methods_and_agents_are_answered_likewise():
         split_arguments(["--steps"], ("RUN",))
     with pytest.raises(ValueError, match="did you mean noveld"):
         resolve("impala", "home", {"env": ENVS["rooms"], "method": "noveldd"})
-    with pytest.raises(ValueError, match="choose from impala, recurrent_ppo, ppo"):
+    with pytest.raises(ValueError, match="choose from impala, ppo, random, random-forward, recurrent_ppo"):
         resolve("dqn", "home", {"env": ENVS["rooms"]})
     with pytest.raises(ValueError, match="which environment"):
         resolve("impala", "home", {})
@@ -226,32 +259,36 @@ def test_unknown_words_methods_and_agents_are_answered_likewise():
     "content", ["home: {impala: {all: {learn_rate: 1}}}", "home: {impala: {e4b: {}}}", "home: {imp: {}}"]
 )
 def test_a_preset_file_with_a_name_that_means_nothing_is_an_error(content, tmp_path, monkeypatch):
-    (tmp_path / "rooms.yaml").write_text(content)
-    monkeypatch.setattr(settings, "PRESET_FOLDER", tmp_path)
+    rooms_with(tmp_path, monkeypatch, content)
     with pytest.raises(ValueError, match=r"learn_rate|e4b|imp"):
         resolve("impala", "home", {"env": ENVS["rooms"]})
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("3e-4", 3e-4), ("10M", 10_000_000), ("1.5k", 1500), ("7", 7), ("true", True), ("None", None), ("none", "none"),
-     ("[a, b]", ["a", "b"]), ("inf", float("inf")), ("next", "next"), ("10_000", 10_000)],
-)  # fmt: skip
-def test_text_is_read_as_what_it_spells(text, value):
-    assert scalar(text) == value
-    assert type(scalar(text)) is type(value)
+    ("agent", "given", "reason"),
+    [
+        ("impala", {"env": ENVS["minihack"], "dim": "32"}, "dim= has no effect: the networks of MiniHack have a fixed"),
+        ("impala", {"net": "paper"}, "net= has no effect: there is one network for Rooms-K4-v0"),
+        ("impala", {"env": ENVS["vizdoom"], "net": "paper"}, "net= has no effect"),
+        ("ppo", {"lstm": "32"}, "lstm= has no effect: the policy of this agent has no LSTM"),
+        ("impala", {"agac_coef": "1"}, "agac_coef= has no effect: it weighs AGAC's terms, and the bonus is e3b"),
+        ("impala", {"optimizer": "adam", "rms_eps": "1"}, "rms_eps= has no effect: the optimizer is adam"),
+        ("impala", {"intrinsic_gamma": "0.9"}, "set value_heads=2 as well"),
+        ("impala", {"method": "e3b-random", "hidden": "8"}, "hidden is the size of the inverse model"),
+    ],
+)
+def test_an_option_without_effect_is_refused_with_the_reason(agent, given, reason):
+    with pytest.raises(ValueError, match=reason):
+        resolve(agent, "home", {"env": ENVS["rooms"], **given})
 
 
-def test_a_field_gets_its_type_or_the_name_of_its_type():
-    assert convert("steps", "2e6", int) == 2_000_000
-    assert isinstance(convert("steps", "2e6", int), int)
-    assert convert("ent_coef", "1", float) == 1.0
-    assert convert("batch_size", "none", int | None) is None
-    for value, kind, message in (("1.5", int, "a whole number"), ("big", float, "a number"), ("true", int, "whole")):
-        with pytest.raises(ValueError, match=message):
-            convert("x", value, kind)
-    with pytest.raises(ValueError, match="net must be paper or fast; got 'slow'"):
-        resolve("impala", "home", {"env": ENVS["rooms"], "net": "slow"})
+@pytest.mark.parametrize("suite", ENVS)
+@pytest.mark.parametrize("agent", sorted(LEARNING))
+def test_the_sizes_of_the_networks_are_in_the_config(agent, suite):
+    config = resolve(agent, "home", {"env": ENVS[suite]}).config
+    assert (config.dim is None) == (suite in ("minihack", "vizdoom", "habitat"))
+    assert (config.net is None) == (suite not in ("minihack", "habitat"))
+    assert (config.lstm is None) == (agent == "ppo")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +299,3 @@ def test_a_field_gets_its_type_or_the_name_of_its_type():
 def test_the_config_of_ppo_checks_itself(change, message):
     with pytest.raises(ValueError, match=message):
         PPOConfig("Rooms-K3-v0", **change)
-
-
-def test_closest_falls_back_to_the_whole_list():
-    assert closest("zzz", ["a", "b"]) == "choose from a, b."

@@ -1,4 +1,4 @@
-"""METHOD=random and METHOD=random-forward: runs that learn nothing and are played like any other."""
+"""AGENT=random and AGENT=random-forward: runs that learn nothing and are played like any other."""
 
 import json
 from collections import Counter
@@ -8,8 +8,8 @@ import pytest
 import yaml
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from agents.random_agent import RandomConfig, RandomForwardConfig, RandomPlayer
 from experiments.evaluate import main as evaluate
-from experiments.random_agent import RANDOM_METHODS, RandomPlayer
 from experiments.train import main as train
 from experiments.watch import main as watch
 
@@ -17,15 +17,22 @@ LOOK = Box(0, 1, (2,))
 EVERYBODY = np.zeros(50, bool)
 
 
-def shares(method, actions):
+CONFIGS = {"random": RandomConfig("Rooms-K3-v0"), "random-forward": RandomForwardConfig("Habitat-FloorPlan-v0")}
+
+
+def player_of(agent, actions, seed):
+    return RandomPlayer(CONFIGS[agent], None, "latest", (LOOK, actions), False, seed)
+
+
+def shares(agent, actions):
     """How often each action came in 10,000 draws."""
-    player = RandomPlayer(method, (LOOK, actions), 0)
+    player = player_of(agent, actions, 0)
     counts = Counter(np.concatenate([player.act(None, EVERYBODY) for _ in range(200)]).tolist())
     return [counts[action] / 10_000 for action in range(int(actions.start + actions.n))]
 
 
 @pytest.mark.parametrize(
-    ("method", "actions", "expected"),
+    ("agent", "actions", "expected"),
     [
         ("random", Discrete(4), [0.25] * 4),
         ("random", Discrete(3), [1 / 3] * 3),
@@ -34,14 +41,14 @@ def shares(method, actions):
         ("random-forward", Discrete(4), [0, 0.8, 0.1, 0.1]),  # without stop, which is the first
     ],
 )
-def test_actions_come_as_often_as_they_should(method, actions, expected):
-    np.testing.assert_allclose(shares(method, actions), expected, atol=0.02)
+def test_actions_come_as_often_as_they_should(agent, actions, expected):
+    np.testing.assert_allclose(shares(agent, actions), expected, atol=0.02)
 
 
 @pytest.mark.parametrize("actions", [Box(-2.0, 1.0, (3,)), MultiDiscrete([2, 5]), Discrete(7)])
 def test_the_seed_fixes_the_draws_and_the_environments_own_generator_is_left_alone(actions):
     def drawn(seed):
-        return RandomPlayer("random", (LOOK, actions), seed).act(None, EVERYBODY)
+        return player_of("random", actions, seed).act(None, EVERYBODY)
 
     actions.seed(3)
     ahead = [actions.sample() for _ in range(5)]
@@ -58,23 +65,23 @@ def test_the_seed_fixes_the_draws_and_the_environments_own_generator_is_left_alo
     ("env", "words"),
     [
         ("Rooms-K3-v0", ["env.max_steps=5"]),
-        ("MiniGrid-MultiRoom-N2-S4-v0", ["env.max_steps=5", "AGENT=ppo"]),
-        ("MiniHack-LavaCross-Restricted-v0", ["env.max_steps=5", "PRESET=paper"]),
+        ("MiniGrid-MultiRoom-N2-S4-v0", ["env.max_steps=5", "env.position=true"]),
+        ("MiniHack-LavaCross-Restricted-v0", ["env.max_steps=5", "env.level_pool=2"]),
         ("VizdoomMyWayHomeSparse-v0", ["env.max_steps=5"]),
-        ("Pendulum-v1", ["STEPS=1M"]),
+        ("Pendulum-v1", []),
     ],
 )
 def test_it_is_a_run_in_every_suite(env, words, tmp_path, capsys):
     run = tmp_path / "run"
-    assert train([f"ENV={env}", "METHOD=random", "SEED=4", f"RUN={run}", *words]) == 0
+    assert train([f"ENV={env}", "AGENT=random", "SEED=4", f"RUN={run}", *words]) == 0
     told = capsys.readouterr().out
     assert "learns nothing" in told
     assert f"next: make evaluate RUN={run}" in told
     saved = yaml.safe_load((run / "config.yaml").read_text())
-    assert (saved["config"]["method"], saved["config"]["seed"]) == ("random", 4)
+    assert (saved["agent"], saved["config"]["seed"]) == ("random", 4)
     assert saved["provenance"][0]["commit"]
     assert evaluate([f"RUN={run}", "EPISODES=3"]) == 0
-    assert f"{env}: random with no-learner after 0 frames" in capsys.readouterr().out
+    assert f"{env}: random after 0 frames" in capsys.readouterr().out
     found = json.loads((run / "evaluation-latest-seed0.json").read_text())
     assert (found["episodes"], found["frames"]) == (3, 0)
 
@@ -82,7 +89,7 @@ def test_it_is_a_run_in_every_suite(env, words, tmp_path, capsys):
 @pytest.fixture
 def rooms(tmp_path, capsys):
     run = tmp_path / "rooms"
-    assert train(["ENV=Rooms-K3-v0", "METHOD=random", f"RUN={run}", "env.max_steps=5"]) == 0
+    assert train(["ENV=Rooms-K3-v0", "AGENT=random", f"RUN={run}", "env.max_steps=5"]) == 0
     capsys.readouterr()
     return run
 
@@ -97,10 +104,10 @@ def test_it_can_be_watched_and_gets_no_bonus(rooms, capsys):
 def test_there_is_nothing_to_resume_and_nothing_most_probable(rooms, capsys):
     before = (rooms / "config.yaml").read_bytes()
     assert train([f"RUN={rooms}", "RESUME=1", "STEPS=1M"]) == 2
-    assert "METHOD=random learns nothing, so there is nothing to resume" in capsys.readouterr().err
+    assert "AGENT=random learns nothing, so there is nothing to resume" in capsys.readouterr().err
     assert evaluate([f"RUN={rooms}", "GREEDY=1"]) == 2
     assert "random has no policy" in capsys.readouterr().err
-    assert train(["ENV=Rooms-K3-v0", "METHOD=random", f"RUN={rooms}"]) == 2
+    assert train(["ENV=Rooms-K3-v0", "AGENT=random", f"RUN={rooms}"]) == 2
     assert "holds a run already" in capsys.readouterr().err
     assert (rooms / "config.yaml").read_bytes() == before
 
@@ -108,11 +115,15 @@ def test_there_is_nothing_to_resume_and_nothing_most_probable(rooms, capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["METHOD=random-forward"], "which are Habitat's actions and not those of Rooms-K3-v0"),
-        (["METHOD=forward"], "did you mean random-forward?"),
-        (["METHOD=xyz"], "random, random-forward, ride"),
-        (["METHOD=random", "env.colour=red"], "has no option colour"),
-        (["METHOD=random", "ridge=0.1"], "impala with random has no option 'ridge'"),
+        (["AGENT=random-forward"], "the last three actions of Rooms-K3-v0 are others"),
+        (["AGENT=forward"], "did you mean random-forward?"),
+        (["AGENT=xyz"], "random, random-forward, recurrent_ppo"),
+        (["METHOD=random"], "METHOD=random is an agent; write AGENT=random"),
+        (["AGENT=random", "env.colour=red"], "has no option env.colour"),
+        (["AGENT=random", "ridge=0.1"], "bonus.ridge= has no effect: AGENT=random learns nothing"),
+        (["AGENT=random", "STEPS=1M"], "steps= has no effect: AGENT=random learns nothing"),
+        (["AGENT=random", "METHOD=e3b"], "method= has no effect: AGENT=random learns nothing"),
+        (["AGENT=random", "learning_rate=1"], "error: random has no option 'learning_rate'"),
     ],
 )
 def test_mistakes_are_answered_in_one_line_and_nothing_is_written(words, reason, tmp_path, capsys):
@@ -126,4 +137,4 @@ def test_mistakes_are_answered_in_one_line_and_nothing_is_written(words, reason,
 def test_the_help_names_them(capsys):
     assert train([]) == 0
     told = capsys.readouterr().out
-    assert all(method in told for method in RANDOM_METHODS)
+    assert all(agent in told for agent in CONFIGS)

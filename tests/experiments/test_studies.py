@@ -85,6 +85,7 @@ def test_a_random_agent_is_run_once_for_more_episodes():
     runs = [run for run in STUDIES["minihack"].runs("home") if not run.learns]
     assert {run.seed for run in runs} == {0}
     assert {run.episodes for run in runs} == {1000}
+    assert runs[0].train_options() == [f"ENV={runs[0].task.env}", "SEED=0", "AGENT=random"]
 
 
 def test_runs_that_studies_share_are_listed_once():

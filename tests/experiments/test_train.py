@@ -115,7 +115,8 @@ def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, 
 def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys):
     words = ["n_envs=2", "batch_size=8", "beta=0.5"]
     assert main(tiny(tmp_path / "run", "MiniHack-LavaCross-Restricted-v0", "impala", *words, steps=FRAMES)) == 0
-    assert "the preset has for this task: ent_coef=0.04 ridge=0.01 sees=message\n" in capsys.readouterr().out
+    own = "ent_coef=0.04 bonus.sees=message bonus.ridge=0.01"
+    assert f"the preset has for this task: {own}\n" in capsys.readouterr().out
 
 
 def test_the_papers_networks_train(tmp_path):
@@ -145,12 +146,22 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
     ("words", "reason"),
     [
         (["ENV=Pendulum-v1"], "IMPALA acts in Discrete action spaces"),
-        (["env.colour=red"], "has no option colour"),
-        (["ENV=VizdoomMyWayHomeSparse-v0", "env.colour=red"], "does not take all of env.colour"),
-        (["env.seed=3"], "seed: no option of an environment"),
-        (["env.num_envs=3", "env.id=x"], "num_envs, id: no option of an environment"),
+        (["env.colour=red"], "Rooms-K3-v0 has no option env.colour; did you mean clock"),
+        (["ENV=VizdoomMyWayHomeSparse-v0", "env.colour=red"], "has no option env.colour"),
+        (["env.num_envs=3"], "num_envs: no option of an environment"),
         (["batch_size=24"], "batch_size must be a multiple of n_steps (8) that divides n_steps * n_envs (32)"),
-        (["bonus_preset=best"], "unknown preset 'best'"),
+        (["bonus.preset=best"], "unknown preset 'best'"),
+        (["bonus_preset=best"], "has no option 'bonus_preset'; did you mean bonus.preset"),
+        (["ENV=CartPole-v1", "env.colour=red"], "does not take all of env.colour"),
+        (["env.seed=3"], "seed: no option of an environment"),
+        (["env.max_steps=abc"], "env.max_steps must be a whole number of at least 1 or None; got 'abc'"),
+        (["beta=abc"], "beta must be a number, 0 or more; got 'abc'"),
+        (["episodic=maybe"], "episodic must be true or false; got 'maybe'"),
+        (["bonus.ridge=-1"], "ridge must be a positive number"),
+        (["ENV=Rooms-K3-v0", "AGENT=ppo", "lstm=none", "engine=inline"], "ppo with e3b has no option 'engine'"),
+        (["net=fast"], "net= has no effect: there is one network for Rooms-K3-v0"),
+        (["agac_coef=1"], "agac_coef= has no effect"),
+        (["log_seconds=abc"], "log_seconds must be a number, 0 or more; got 'abc'"),
         (["RESUME=maybe"], "RESUME is a switch"),
         (["bonus.bonus_of=last"], "bonus_of must be"),
     ],

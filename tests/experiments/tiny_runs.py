@@ -3,10 +3,12 @@
 import csv
 from pathlib import Path
 
+from agents.networks import has_own_networks
+
 TINY = {
-    "impala": "engine=inline n_envs=4 n_steps=8 batch_size=16 lstm=8 dim=8 log_seconds=0",
-    "ppo": "n_envs=4 n_steps=8 batch_size=16 n_epochs=1 hidden=8 dim=8 log_seconds=0",
-    "recurrent_ppo": "n_envs=4 n_steps=8 batch_size=16 n_epochs=1 hidden=8 dim=8 lstm=8 log_seconds=0",
+    "impala": "engine=inline n_envs=4 n_steps=8 batch_size=16 lstm=8 log_seconds=0",
+    "ppo": "n_envs=4 n_steps=8 batch_size=16 n_epochs=1 hidden=8 log_seconds=0",
+    "recurrent_ppo": "n_envs=4 n_steps=8 batch_size=16 n_epochs=1 hidden=8 lstm=8 log_seconds=0",
 }
 FRAMES = 32
 """Of one rollout of a tiny run."""
@@ -14,6 +16,8 @@ FRAMES = 32
 
 def tiny(run: Path, env: str = "Rooms-K3-v0", agent: str = "impala", *words: str, steps: int = 2 * FRAMES) -> list[str]:
     """The arguments of a tiny run."""
+    generic = [] if has_own_networks(env) else ["dim=8"]
+    words = (*generic, *words)
     return [f"ENV={env}", f"AGENT={agent}", f"STEPS={steps}", f"RUN={run}", *TINY[agent].split(), *words]
 
 

@@ -92,7 +92,7 @@ class Fuzz:
         self.runs = folder / "originals"
         made = [[*_tiny(agent), f"RUN={self.runs / agent}", "STEPS=64", "checkpoint_minutes=1e-9"] for agent in agents]
         if habitat:
-            made.append(["ENV=Habitat-FloorPlan-v0", "METHOD=random", "env.size=32", f"RUN={self.runs / 'homes'}"])
+            made.append(["ENV=Habitat-FloorPlan-v0", "AGENT=random", "env.size=32", f"RUN={self.runs / 'homes'}"])
         for arguments in made:
             said = io.StringIO()
             with _quiet(said):

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 from agents.impala.config import Config
+from agents.ppo.config import PPOConfig
 from e3b_gym.bonuses.methods import METHODS
 from e3b_gym.config import option_types
-from experiments.ppo_config import PPOConfig
 from experiments.settings import RunOptions
 
 VALUES = (

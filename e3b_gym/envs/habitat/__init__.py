@@ -28,15 +28,18 @@ TASKS = {
 }
 
 
-def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
+def make(
+    id: str, split: str = "train", data_path: str | None = None, scenes_dir: str | None = None, **options: Any
+) -> HabitatExploration:
     """Makes one Habitat environment.
 
     Args:
         id: `Habitat-FloorPlan-v0` or `Habitat-HM3D-v0`.
         split: train, val or test; for HM3D any split whose file exists.
-        **options: Options of `HabitatExploration`, and `data_path` and `scenes_dir`: paths of the episodes (a file in
-            habitat-lab's PointNav format, with {split} in place of the split) and of the scenes, for HM3D or for your
-            own episodes in the generated homes.
+        data_path: Path of the episodes, a file in habitat-lab's PointNav format, with {split} in place of the split,
+            for HM3D or for your own episodes in the generated homes.
+        scenes_dir: Path of the scenes.
+        **options: Options of `HabitatExploration`.
 
     Raises:
         SuiteNotInstalledError: HM3D without habitat-sim; the message says what to install and where to put the data.
@@ -44,7 +47,7 @@ def make(id: str, split: str = "train", **options: Any) -> HabitatExploration:
     from e3b_gym.envs.habitat.environment import HabitatExploration
 
     make_source = _floor_plan if id == FLOOR_PLAN else _hm3d
-    source = make_source(split, options.pop("data_path", None), options.pop("scenes_dir", None))
+    source = make_source(split, data_path, scenes_dir)
     return HabitatExploration(source, split=split, **options)
 
 

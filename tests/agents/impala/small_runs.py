@@ -9,15 +9,16 @@ from agents.impala.config import Config
 from agents.impala.engines.inline import InlineEngine
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
+from e3b_gym.config import BonusConfig
 
 ROOMS = {"env": "Rooms-K4-v0", "env_options": {"flat": True, "max_steps": 7}}
 LAVA = {"env": "MiniHack-MultiRoom-N6-Lava-v0", "net": "fast", "lstm": 8}
 
 
-def small(**options) -> Config:
+def small(method: str = "e3b", **options) -> Config:
     """Rooms with episodes of 7 steps, 4 worlds, unrolls of 6."""
     sizes = {"engine": "inline", "n_envs": 4, "n_steps": 6, "batch_size": None, "lstm": 8, "dim": 8}
-    return Config(**{**ROOMS, **sizes, **options})
+    return Config(**{**ROOMS, **sizes, "bonus": BonusConfig.of(method, "paper"), **options})
 
 
 def started(config: Config) -> tuple[InlineEngine, Learner]:

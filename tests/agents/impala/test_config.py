@@ -3,24 +3,26 @@
 import dataclasses
 
 import pytest
+import yaml
 
 from agents.impala.config import Config
+from e3b_gym.config import BonusConfig
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"learning_rate": 0.0}, "learning_rate must be a positive number; got 0.0"),
-        ({"ent_coef": -1.0}, "ent_coef must be 0 or more"),
+        ({"ent_coef": -1.0}, "ent_coef must be a number, 0 or more; got -1.0"),
         ({"vf_coef": float("nan")}, "vf_coef must be"),
         ({"rho_bar": float("inf")}, "rho_bar must be a positive number; got inf"),
-        ({"gamma": 1.5}, r"gamma must be in \[0, 1\]"),
-        ({"intrinsic_gamma": -0.1}, "intrinsic_gamma must be in"),
+        ({"gamma": 1.5}, r"gamma must be a number in \[0, 1\]"),
+        ({"intrinsic_gamma": -0.1}, "intrinsic_gamma must be a number in"),
         ({"steps": 1e6}, "steps must be a whole number of at least 1; got 1000000.0"),
         ({"n_envs": 0}, "n_envs must be a whole number"),
-        ({"learning_rate_final": -1.0}, "learning_rate_final must be 0 or more, or None; got -1.0"),
-        ({"lstm": 0}, "lstm must be at least 1"),
-        ({"net": "huge"}, "net must be 'paper' or 'fast'; got 'huge'"),
+        ({"learning_rate_final": -1.0}, "learning_rate_final must be a number, 0 or more or None; got -1.0"),
+        ({"lstm": 0}, "lstm must be a whole number of at least 1 or None"),
+        ({"net": "huge"}, "net must be 'paper' or 'fast' or None; got 'huge'"),
         ({"engine": "cluster"}, "engine must be 'inline' or 'process'"),
         ({"value_heads": 3}, "value_heads must be 1 or 2"),
         (
@@ -31,7 +33,11 @@ from agents.impala.config import Config
         ({"batch_size": 0}, "batch_size must be"),
         ({"n_envs": 1, "n_steps": 1, "batch_size": None, "normalize_advantage": True}, "at least 2 steps per update"),
         ({"engine": "inline", "actors": 2}, "the inline engine has one actor; got actors=2"),
-        ({"bonus": {"dim": 64}}, "bonus cannot hold dim; set the run's own dim"),
+        ({"bonus": {"ridge": 1}}, "bonus must be BonusConfig; got"),
+        ({"intrinsic_gamma": 0.5}, "set value_heads=2 as well"),
+        ({"learning_rate": "abc"}, "learning_rate must be a positive number; got 'abc'"),
+        ({"normalize_advantage": "no"}, "normalize_advantage must be true or false; got 'no'"),
+        ({"seed": 2**70}, "seed must be a whole number from 0"),
     ],
 )
 def test_a_wrong_setting_is_named(options, message):
@@ -40,8 +46,10 @@ def test_a_wrong_setting_is_named(options, message):
 
 
 def test_plain_data_goes_out_and_in():
-    config = Config("Rooms-K4-v0", env_options={"flat": True}, bonus={"ridge": 0.01}, batch_size=None, n_envs=6)
-    assert Config(**config.as_dict()) == config
+    bonus = BonusConfig.of("e3b", ridge=0.01)
+    config = Config("Rooms-K4-v0", env_options={"flat": True}, bonus=bonus, batch_size=None, n_envs=6)
+    assert Config.from_dict(yaml.safe_load(yaml.safe_dump(config.as_dict()))) == config
+    assert (config.as_dict()["bonus"]["ridge"], config.as_dict()["bonus"]["beta"]) == (0.01, 0.01)
     assert config.columns == 6
     assert dataclasses.replace(config, batch_size=240).columns == 3
 
@@ -56,9 +64,9 @@ def test_the_defaults_are_the_papers():
         1e-5,
     )
     assert (config.max_grad_norm, config.gamma, config.ent_coef, config.vf_coef) == (40.0, 0.99, 0.005, 0.5)
-    assert (config.steps, config.bonus_preset, config.net, config.encoder_learning_rate) == (
+    assert config.bonus.as_dict().items() <= BonusConfig.of("e3b", "paper").as_dict().items()
+    assert (config.steps, config.net, config.encoder_learning_rate) == (
         50_000_000,
-        "paper",
         "paper",
         1e-4,
     )

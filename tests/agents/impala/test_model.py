@@ -28,6 +28,7 @@ from agents.checkpoint import CheckpointError
 from agents.impala import model as model_module
 from agents.impala.config import Config
 from agents.impala.training import Training
+from e3b_gym.config import BonusConfig
 from e3b_gym.sb3 import E3BRewardWrapper
 
 SMALL = {"engine": "inline", "n_steps": 8, "lstm": 8, "dim": 8}
@@ -92,7 +93,7 @@ def test_the_example_of_the_docstring_runs():
 
 def test_it_is_the_training_loop_underneath():
     """The same config gives the same bytes through `learn`, `updates` and Training."""
-    config = Config("Rooms-K3-v0", n_envs=4, batch_size=None, bonus_preset="default", steps=96, **SMALL)
+    config = Config("Rooms-K3-v0", n_envs=4, batch_size=None, bonus=BonusConfig.of("e3b"), steps=96, **SMALL)
     model, stepped = IMPALA.from_config(config), IMPALA.from_config(config)
     model.learn(96)
     assert [update.frames for update in stepped.updates(96)] == [32, 64, 96]

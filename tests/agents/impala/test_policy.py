@@ -6,8 +6,8 @@ import pytest
 import torch
 from small_runs import small
 
-from agents.impala.networks import networks_for
 from agents.impala.policy import Policy, sample_actions
+from agents.networks import networks_for
 
 SPACE = gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (3,), np.float32), "b": gym.spaces.Discrete(4)})
 

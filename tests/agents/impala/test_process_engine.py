@@ -25,14 +25,16 @@ from agents.impala.engines.inline import InlineEngine
 from agents.impala.engines.process import ActorError, ActorWarning, ProcessEngine
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
+from e3b_gym.config import BonusConfig
 from e3b_gym.unroll import tree_leaves
 
 PATIENCE = 120.0  # seconds; a busy machine is no failure
 
 
-def small(**options: Any) -> Config:
+def small(method: str = "e3b", **options: Any) -> Config:
     sizes = {"engine": "process", "n_envs": 4, "n_steps": 6, "batch_size": None, "lstm": 8, "dim": 8}
-    return Config(**{"env": "Rooms-K4-v0", "env_options": {"flat": True, "max_steps": 9}, **sizes, **options})
+    rooms = {"env": "Rooms-K4-v0", "env_options": {"flat": True, "max_steps": 9}}
+    return Config(**{**rooms, **sizes, "bonus": BonusConfig.of(method, "paper"), **options})
 
 
 @contextlib.contextmanager

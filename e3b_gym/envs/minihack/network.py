@@ -33,7 +33,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from e3b_gym.encoders.generic import Encoder, seeded_init
-from e3b_gym.encoders.minihack_sizes import (
+from e3b_gym.encoders.networks import Networks
+from e3b_gym.encoders.patches import embed_maps
+from e3b_gym.encoders.sum_rows import add_rows_
+from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
+from e3b_gym.envs.minihack.network_sizes import (
     MAP_SHAPE,
     VARIANTS,
     Sizes,
@@ -42,17 +46,25 @@ from e3b_gym.encoders.minihack_sizes import (
     num_glyphs,
     sizes_of,
 )
-from e3b_gym.encoders.patches import embed_maps
-from e3b_gym.encoders.sum_rows import add_rows_
-from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
 from e3b_gym.unroll import Tree
 
-__all__ = ["VARIANTS", "MiniHackNetwork", "env_options", "minihack_network"]
+__all__ = ["VARIANTS", "MiniHackNetwork", "env_options", "minihack_network", "networks"]
 
 GLYPH_WIDTH = 64
 NUM_CHARACTERS = 256
 MAP_TILE = (4, 21)  # columns and rows: with full height the weights, which are many, need no reordering
 CROP_TILES = {16: (4, 4), 9: (9, 9)}  # small tiles repeat more often; after five layers only whole crops repeat
+
+
+def networks(net: str) -> Networks:
+    """The networks of a run: "paper" or "fast"."""
+    fast = net == "fast"
+    return Networks(
+        trunk=lambda space: minihack_network(space, net, layer_norm=False),
+        phi=lambda space: minihack_network(space, net, layer_norm=fast),
+        lstm=128 if fast else 1024,
+        env_options=env_options(net),
+    )
 
 
 def minihack_network(

@@ -17,10 +17,20 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from e3b_gym.encoders.generic import Encoder, seeded_init
+from e3b_gym.encoders.networks import Networks
 from e3b_gym.unroll import Tree
 
 FILTERS, LAYERS = 32, 4
 PHI_DIM = 256
+
+
+def networks() -> Networks:
+    """The networks of a run; there is one kind."""
+    return Networks(
+        trunk=lambda space: vizdoom_network(space, None),
+        phi=lambda space: vizdoom_network(space),
+        lstm_layers=2,
+    )
 
 
 def vizdoom_network(

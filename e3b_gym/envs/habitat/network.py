@@ -30,8 +30,9 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from e3b_gym.encoders.generic import Encoder, seeded_init
-from e3b_gym.encoders.resnet import ResNet50
-from e3b_gym.encoders.shrink import shrink
+from e3b_gym.encoders.networks import Networks
+from e3b_gym.envs.habitat.resnet import ResNet50
+from e3b_gym.envs.habitat.shrink import shrink
 from e3b_gym.unroll import Tree
 
 VARIANTS = ("paper", "fast")
@@ -42,6 +43,18 @@ EMBEDDED = 32  # features of GPS, and as many of the compass
 FAST_SIDE = 32
 FAST_FILTERS = 32
 METRES = 5.0
+
+
+def networks(net: str) -> Networks:
+    """The networks of a run: "paper" or "fast"."""
+    fast = net == "fast"
+    return Networks(
+        trunk=lambda space: habitat_network(space, net),
+        phi=lambda space: habitat_network(space, net, phi=True),
+        lstm=256 if fast else 512,
+        lstm_layers=1 if fast else 2,
+        env_options=env_options(net),
+    )
 
 
 def env_options(variant: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.checkpoint import Checkpoint, CheckpointStore, loading
+from agents.checkpoint import CheckpointStore, load_checkpoint, loading
 from agents.impala.config import Config
 from agents.impala.model import IMPALA
-from agents.impala.networks import networks_for
 from agents.impala.policy import Policy, act
 from agents.impala.training import Update
+from agents.networks import networks_for
 from e3b_gym.building import build_explorer
-from e3b_gym.config import BonusConfig
 from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree, tree_map
-from experiments.settings import RunOptions
 
 
 class ImpalaTrainee:
@@ -30,12 +29,12 @@ class ImpalaTrainee:
 
     Args:
         config: the run.
-        run: its options.
+        keep: how many checkpoints stay.
         resume: the folder of checkpoints to resume from; None for a new run.
     """
 
-    def __init__(self, config: Config, run: RunOptions, resume: Path | None = None) -> None:
-        self._keep = run.keep
+    def __init__(self, config: Config, keep: int, resume: Path | None = None) -> None:
+        self._keep = keep
         self._store: CheckpointStore | None = None
         self.extra: dict[str, Any] = {}
         self.model = IMPALA.from_config(config)
@@ -82,7 +81,8 @@ class ImpalaPlayer:
 
     Args:
         config: the run.
-        checkpoint: what it saved.
+        checkpoints: the folder of what it saved.
+        which: "latest" or "best".
         spaces: observation and action space of one environment.
         greedy: take the most probable action; else draw from the policy.
         seed: of the draws.
@@ -91,11 +91,13 @@ class ImpalaPlayer:
     def __init__(
         self,
         config: Config,
-        checkpoint: Checkpoint,
+        checkpoints: Path,
+        which: str,
         spaces: tuple[gym.Space[Any], gym.Space[Any]],
         greedy: bool,
         seed: int,
     ) -> None:
+        checkpoint = load_checkpoint(checkpoints, "IMPALA", which)
         self.frames, self._greedy = checkpoint.frames, greedy
         self._config, self._spaces, self._checkpoint = config, spaces, checkpoint
         self._policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
@@ -125,8 +127,8 @@ class ImpalaPlayer:
     def bonus_explorer(self, num_envs: int = 1) -> OnlineExplorer:
         """The learned bonus for `num_envs` environments, with the scale that training arrived at."""
         config = self._config
-        bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **config.bonus)
-        explorer = build_explorer(bonus.with_encoder(networks_for(config).phi), None, *self._spaces, num_envs)
+        bonus = dataclasses.replace(config.bonus, seed=config.seed).with_encoder(networks_for(config).phi)
+        explorer = build_explorer(bonus, None, *self._spaces, num_envs)
         explorer.bonus.bind_policy(self._policy)
         with loading(self._checkpoint):
             learned = self._checkpoint.state["learner"]["explorer"]

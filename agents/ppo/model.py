@@ -6,6 +6,8 @@ model around them is built from the run's config.yaml, so that reading a run exe
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,26 +19,29 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import Tensor, nn
 
-from agents.checkpoint import Checkpoint, loading
-from agents.impala.config import Config
-from agents.impala.networks import Networks, networks_for
+from agents.checkpoint import load_checkpoint, loading
+from agents.networks import env_options_for, has_own_networks, networks_for
+from agents.ppo.config import PPOConfig
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
+from e3b_gym.encoders.networks import Factory
 from e3b_gym.online import OnlineExplorer
 from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
 from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features
 from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
 from e3b_gym.unroll import Tree, tree_map
-from experiments.ppo_config import PPOConfig
 
-ALGORITHMS: dict[str, type[PPO] | type[RecurrentPPO]] = {"ppo": PPO, "recurrent_ppo": RecurrentPPO}
+
+def algorithm_of(config: PPOConfig) -> type[PPO] | type[RecurrentPPO]:
+    """Stable-Baselines3's PPO, or our RecurrentPPO."""
+    return RecurrentPPO if config.recurrent else PPO
 
 
 class NetworkExtractor(BaseFeaturesExtractor):
-    """The network of a suite (`agents.impala.networks`) as the features extractor of an SB3 policy."""
+    """The network of a suite as the features extractor of an SB3 policy."""
 
-    def __init__(self, observation_space: gym.Space[Any], env: str, net: str) -> None:
-        trunk = networks_for(Config(env=env, net=net, engine="inline")).trunk(observation_space)  # type: ignore[arg-type]
+    def __init__(self, observation_space: gym.Space[Any], make_trunk: Factory) -> None:
+        trunk = make_trunk(observation_space)
         super().__init__(observation_space, int(trunk.dim))  # type: ignore[arg-type]
         self.trunk = trunk
         parts = observation_space.spaces if isinstance(observation_space, gym.spaces.Dict) else observation_space
@@ -47,50 +52,39 @@ class NetworkExtractor(BaseFeaturesExtractor):
         return self.trunk(tree_map(lambda leaf, kind: leaf.to(kind), observations, self._kinds))  # type: ignore[no-any-return]
 
 
-def sb3_networks(config: PPOConfig) -> Networks:
-    """The networks of IMPALA for the same environment."""
-    return networks_for(Config(env=config.env, net=config.net, lstm=config.lstm, dim=config.dim, engine="inline"))
-
-
-def has_own_network(config: PPOConfig) -> bool:
-    """Whether the suite has networks of its own; the generic encoder serves the others."""
-    return config.env.startswith(("MiniHack-", "Vizdoom", "Habitat-"))
-
-
 def make_envs(config: PPOConfig, starts: int) -> Any:
     """The run's environments; after `starts` earlier parts of the run they are new worlds."""
-    options = {**sb3_networks(config).env_options, **config.env_options}
     seed = int(np.random.SeedSequence([config.seed, 0, starts]).generate_state(1)[0])
-    return make_vec_env(config.env, config.n_envs, seed=seed, **options)
+    return make_vec_env(config.env, config.n_envs, seed=seed, **env_options_for(config))
 
 
-def bonus_options(config: PPOConfig) -> dict[str, Any]:
-    """The options of the run's bonus, with its encoder."""
-    if has_own_network(config):
-        return {**config.bonus, "encoder": sb3_networks(config).phi}
-    return {**config.bonus, "dim": config.dim}
+def bonus_config(config: PPOConfig) -> BonusConfig:
+    """The run's bonus, with its encoder and its seed."""
+    bonus = dataclasses.replace(config.bonus, seed=config.seed)
+    if has_own_networks(config.env):
+        return bonus.with_encoder(networks_for(config).phi)
+    return dataclasses.replace(bonus, options={**bonus.options, "dim": config.dim or 256})
 
 
 def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
     """The environments with the run's bonus around them."""
-    options = bonus_options(config)
-    return E3BRewardWrapper(venv, config.method, preset=config.bonus_preset, seed=config.seed, **options)
+    options = bonus_config(config).as_dict()
+    return E3BRewardWrapper(venv, options.pop("method"), **options)
 
 
-def make_model(agent: str, config: PPOConfig, venv: Any, **changes: Any) -> PPO | RecurrentPPO:
+def make_model(config: PPOConfig, venv: Any, **changes: Any) -> PPO | RecurrentPPO:
     """The algorithm, around environments with their bonus; `changes` are options of the algorithm."""
     layers = [config.hidden] * config.hidden_layers if config.hidden else []
     policy_kwargs: dict[str, Any] = {"net_arch": layers, "activation_fn": nn.ReLU}
+    networks = networks_for(config)
     if config.features == "encoder":
         policy_kwargs |= ENCODER_POLICY
-    if config.features == "encoder" and has_own_network(config):
+    if config.features == "encoder" and has_own_networks(config.env):
         policy_kwargs |= {
             "features_extractor_class": NetworkExtractor,
-            "features_extractor_kwargs": {"env": config.env, "net": config.net},
+            "features_extractor_kwargs": {"make_trunk": networks.trunk},
         }
-    recurrent = agent == "recurrent_ppo"
-    if recurrent:
-        networks = sb3_networks(config)
+    if config.recurrent:
         policy_kwargs |= {"lstm_hidden_size": networks.lstm, "n_lstm_layers": networks.lstm_layers}
         policy_kwargs |= {"shared_lstm": True, "enable_critic_lstm": False}  # one LSTM, as in IMPALA
     kind = "MultiInput" if isinstance(venv.observation_space, gym.spaces.Dict) else "Mlp"
@@ -110,7 +104,7 @@ def make_model(agent: str, config: PPOConfig, venv: Any, **changes: Any) -> PPO 
         "seed": config.seed,
         "device": "cpu",
     }
-    return ALGORITHMS[agent](f"{kind}{'Lstm' if recurrent else ''}Policy", venv, **{**options, **changes})
+    return algorithm_of(config)(f"{kind}{'Lstm' if config.recurrent else ''}Policy", venv, **{**options, **changes})
 
 
 class _Shell(gym.Env[Any, Any]):
@@ -121,19 +115,20 @@ class _Shell(gym.Env[Any, Any]):
 
 
 class SB3Player:
-    """Plays what a checkpoint holds, in a batch of environments; see `experiments.players.Player`."""
+    """Plays what a checkpoint holds, in a batch of environments; see `agents.protocols.Player`."""
 
     def __init__(
         self,
-        agent: str,
         config: PPOConfig,
-        checkpoint: Checkpoint,
+        checkpoints: Path,
+        which: str,
         spaces: tuple[gym.Space[Any], gym.Space[Any]],
         greedy: bool,
         seed: int,
     ) -> None:
+        checkpoint = load_checkpoint(checkpoints, algorithm_of(config).__name__, which)
         self._checkpoint, self._config, self._spaces, self._greedy = checkpoint, config, spaces, greedy
-        self.model = make_model(agent, config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
+        self.model = make_model(config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
         with loading(checkpoint):
             self.model.set_parameters(checkpoint.state["model"], device="cpu")
         self.model.set_random_seed(seed)
@@ -150,9 +145,7 @@ class SB3Player:
         return actions
 
     def bonus_explorer(self, num_envs: int = 1) -> OnlineExplorer:
-        config = self._config
-        bonus = BonusConfig.of(config.method, config.bonus_preset, seed=config.seed, **bonus_options(config))
-        explorer = build_explorer(bonus, None, *self._spaces, num_envs)
+        explorer = build_explorer(bonus_config(self._config), None, *self._spaces, num_envs)
         bind_policy(explorer, self.model)
         with loading(self._checkpoint):
             explorer.load_state_dict(self._checkpoint.state["bonus"])

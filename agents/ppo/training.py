@@ -15,32 +15,30 @@ from stable_baselines3.common.callbacks import BaseCallback
 from agents.checkpoint import Checkpoint, CheckpointStore, loading
 from agents.impala.rollout import Episodes
 from agents.impala.training import Update
+from agents.ppo.config import PPOConfig
+from agents.ppo.model import add_bonus, algorithm_of, bind_policy, make_envs, make_model
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.sb3 import EncoderUpdateCallback
-from experiments.ppo_config import PPOConfig
-from experiments.sb3_agents import ALGORITHMS, add_bonus, bind_policy, make_envs, make_model
-from experiments.settings import RunOptions
 
 
 class SB3Trainee:
     """A run of PPO or RecurrentPPO in progress.
 
     Args:
-        agent: a key of ALGORITHMS.
         config: the run.
-        run: its options.
-        resume_from: the folder of checkpoints to resume from; None for a new run.
+        keep: how many checkpoints stay.
+        resume: the folder of checkpoints to resume from; None for a new run.
     """
 
-    def __init__(self, agent: str, config: PPOConfig, run: RunOptions, resume_from: Path | None = None) -> None:
+    def __init__(self, config: PPOConfig, keep: int, resume: Path | None = None) -> None:
         torch.set_num_threads(config.threads)
-        self._agent, self._config, self._keep = agent, config, run.keep
+        self._config, self._keep = config, keep
         self._store: CheckpointStore | None = None
         self.extra: dict[str, Any] = {}
         self.seconds: dict[str, float] = {}
         checkpoint = None
-        if resume_from is not None:
-            self.save_into(resume_from)
+        if resume is not None:
+            self.save_into(resume)
             checkpoint = None if self._store is None or not self._store.paths() else self._store.load_latest()
         self._starts = 0
         if checkpoint is not None:
@@ -49,12 +47,13 @@ class SB3Trainee:
         venv = make_envs(config, self._starts)
         try:
             self._bonus = add_bonus(config, venv)
-            self.model = make_model(agent, config, self._bonus)
+            self.model = make_model(config, self._bonus)
             if checkpoint is not None:
                 self._load(checkpoint)
         except (AssertionError, NotImplementedError) as error:  # SB3's ways to refuse a space
             venv.close()
-            raise ValueError(f"{agent} cannot learn in {config.env}: {error}; choose another AGENT=") from error
+            name = algorithm_of(config).__name__
+            raise ValueError(f"{name} cannot learn in {config.env}: {error}; choose another AGENT=") from error
         except BaseException:
             venv.close()
             raise
@@ -72,7 +71,7 @@ class SB3Trainee:
 
     def save_into(self, folder: Path) -> None:
         """Checkpoints go there."""
-        self._store = CheckpointStore(folder, ALGORITHMS[self._agent].__name__, self._keep)
+        self._store = CheckpointStore(folder, algorithm_of(self._config).__name__, self._keep)
 
     @property
     def frames(self) -> int:

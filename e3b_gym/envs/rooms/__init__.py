@@ -33,7 +33,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from e3b_gym.envs._rooms_worlds import (
+from e3b_gym.envs.rooms._worlds import (
     ACTIONS,
     RENDER_MODES,
     Array,

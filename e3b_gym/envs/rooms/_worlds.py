@@ -1,6 +1,6 @@
 """The state of N worlds of `rooms.py` in arrays, with its settings, its map and its pictures.
 
-The loops themselves are in `_rooms_kernels.py`; here are the arrays they run on and the checks before them.
+The loops themselves are in `_kernels.py`; here are the arrays they run on and the checks before them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from e3b_gym.envs import _rooms_kernels as kernels
-from e3b_gym.envs._rooms_kernels import MARGIN, PITCH, TILES, VIEW
+from e3b_gym.envs.rooms import _kernels as kernels
+from e3b_gym.envs.rooms._kernels import MARGIN, PITCH, TILES, VIEW
 
 ACTIONS = ("up", "right", "down", "left", "open")
 CLOCK_BITS = 10

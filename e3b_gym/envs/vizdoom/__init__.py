@@ -25,9 +25,9 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from e3b_gym.envs import doom_engine
 from e3b_gym.envs.registry import Task
-from e3b_gym.envs.wad import SPARSE, VERY_SPARSE, Spawn, with_fixed_spawn
+from e3b_gym.envs.vizdoom import engine as doom_engine
+from e3b_gym.envs.vizdoom.wad import SPARSE, VERY_SPARSE, Spawn, with_fixed_spawn
 
 SPAWNS: dict[str, Spawn | None] = {
     "VizdoomMyWayHomeDense-v0": None,

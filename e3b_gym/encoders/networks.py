@@ -1,0 +1,47 @@
+"""Networks: what the policy and the bonus of a run see with. A suite may bring its own; the generic ones serve all.
+
+suite      net     trunk of the policy           LSTM       phi
+MiniHack   paper   four trunks, 1024             1024       the same, no LSTM
+MiniHack   fast    crop 16x16, message, 256      128        the same, with LayerNorm
+VizDoom            four convolutions             2 x 256    the same and a linear layer
+Habitat    paper   ResNet50, GPS, compass, 576   2 x 512    the same and an MLP
+Habitat    fast    two convolutions, ..., 256    256        the same and a linear layer, with LayerNorm
+others             `make_encoder`, 256           256        the same, `dim` wide
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+from torch import nn
+
+from e3b_gym.encoders.generic import make_encoder
+
+Factory = Callable[[gym.Space[Any]], nn.Module]
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The networks of a run."""
+
+    trunk: Factory
+    """Observation space -> the policy's network below its LSTM, with `dim`."""
+    phi: Factory
+    """Observation space -> the encoder of the bonus, with `dim`."""
+    lstm: int = 256
+    """Units of the policy's LSTM."""
+    lstm_layers: int = 1
+    """Number of its layers."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """Options that the environment must be made with."""
+
+
+def generic_networks(dim: int = 256) -> Networks:
+    """Networks for any observation space; phi is `dim` wide."""
+    return Networks(
+        trunk=lambda space: make_encoder(space, 256, phi=False),
+        phi=lambda space: make_encoder(space, dim),
+    )

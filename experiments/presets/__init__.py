@@ -1,1 +1,0 @@
-"""What each suite's presets change, as YAML; read by `experiments.settings`."""
