@@ -164,7 +164,7 @@ def test_a_vec_env_is_inline_and_brings_its_number_of_environments():
     [
         ({"learning_rat": 1e-3}, TypeError, "no option 'learning_rat'; did you mean learning_rate"),
         ({"device": "cuda"}, ValueError, "runs on the CPU; got device='cuda'"),
-        ({"gamma": 2.0}, ValueError, "gamma must be in"),
+        ({"gamma": 2.0}, ValueError, "gamma must be a number in"),
     ],
 )
 def test_wrong_arguments_are_named(options, error, message):
