@@ -181,7 +181,9 @@ def test_without_words_the_command_explains_itself(capsys):
 def test_the_run_folder_holds_the_resolved_config_and_its_origin(trained):
     content = yaml.safe_load((trained / "config.yaml").read_text())
     assert content["config"]["n_envs"] == 4
-    assert content["config"]["env_options"] == {"max_steps": 10}
+    assert content["config"]["env_options"]["max_steps"] == 10
+    bonus = {"method", "beta", "extrinsic", "normaliser", "clip", "floor", "ridge", "unit_length", "hidden"}
+    assert bonus < set(content["config"]["bonus"])
     assert content["provenance"][0]["commit"]
     assert content["provenance"][0]["packages"]["torch"]
     assert (trained / "checkpoints").is_dir()

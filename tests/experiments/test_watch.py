@@ -98,9 +98,9 @@ def test_a_world_that_cannot_be_filmed_is_refused(tmp_path, capsys, monkeypatch)
 def test_the_bonus_shown_is_the_learned_one(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert train(tiny(run.path)) == 0
-    learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]
+    learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]["explorer"]
     show = Show(run, "latest", ("ansi",), greedy=False, seed=0)
-    shown = show._engine
+    shown = show._explorer
     for name, weights in shown.bonus.state_dict().items():
         assert torch.equal(weights, learned["bonus"][name]), name
     assert shown.mixer.state_dict() == learned["mixer"]
