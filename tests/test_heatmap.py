@@ -31,7 +31,7 @@ def test_the_command_draws_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert heatmap.main([f"RUN={run}", "EPISODES=2", f"OUT={out}"]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")
     assert heatmap.main([f"RUN={run}", "EPISODES=0"]) == 2
-    assert "EPISODES must be at least 1" in capsys.readouterr().err
+    assert "EPISODES must be a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_under_a_clock_the_count_is_1_at_every_step() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import multiprocessing
 import os
 import random
@@ -22,6 +23,7 @@ from agents.checkpoint import FORMAT, KIND, CheckpointError, CheckpointStore, Ch
 from agents.impala.config import Config
 from agents.impala.engines.inline import InlineEngine
 from agents.impala.learner import Learner
+from e3b_gym.config import BonusConfig
 
 
 def numbered(number: int) -> dict[str, Any]:
@@ -267,9 +269,8 @@ def tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("method", ["e3b", "noveld", "ride", "agac"])
 def test_a_learner_that_was_saved_learns_on_bit_by_bit(tmp_path: Path, method: str) -> None:
-    config = Config(
-        "Rooms-K4-v0", {"flat": True}, method, engine="inline", n_envs=4, n_steps=12, batch_size=24, lstm=16
-    )
+    sizes = {"n_envs": 4, "n_steps": 12, "batch_size": 24, "lstm": 16}
+    config = Config("Rooms-K4-v0", {"flat": True}, BonusConfig.of(method, "paper"), engine="inline", **sizes)
     engine = InlineEngine(config)
     first = Learner(config, *engine.spaces)
 
@@ -283,7 +284,7 @@ def test_a_learner_that_was_saved_learns_on_bit_by_bit(tmp_path: Path, method: s
     learn(first)
     store = CheckpointStore(tmp_path)
     store.save({"learner": first.state_dict(), "engine": engine.state_dict()}, first.frames)
-    second = Learner(Config(**{**config.as_dict(), "seed": 1}), *engine.spaces)
+    second = Learner(dataclasses.replace(config, seed=1), *engine.spaces)
     second.load_state_dict(store.load_latest().state["learner"])
     for _ in range(3):
         learn(first, second)

@@ -175,7 +175,7 @@ def test_what_is_no_observation_of_habitat_is_refused(observations: spaces.Space
 def test_an_unknown_variant_and_a_batch_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match="choose from paper, fast"):
         habitat_network(space(), "slow")
-    with pytest.raises(ValueError, match="own space"):
+    with pytest.raises(ValueError, match="this environment's space"):
         habitat_network(space(64))(sample_rows(space(128), 2, seed=0))
 
 

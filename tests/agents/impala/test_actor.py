@@ -1,5 +1,7 @@
 """What an actor records is what happened: checked by playing its actions again in environments stepped by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -143,7 +145,7 @@ def test_uncopied_minihack_observations_are_safe(playing):
     """The batch is overwritten by every step; rollout and terminal rows are copies, so nothing changes."""
     shared, copied = (
         RUNS["minihack"],
-        small(**{**RUNS["minihack"].as_dict(), "env_options": {"max_steps": 4, "copy": True}}),
+        dataclasses.replace(RUNS["minihack"], env_options={"max_steps": 4, "copy": True}),
     )
     actor, other = playing(shared)[0], playing(copied)[0]
     assert actor.envs.unwrapped.copy is False

@@ -26,7 +26,7 @@ from agents.impala.engines.process import ActorError, ActorWarning, ProcessEngin
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
 from e3b_gym.config import BonusConfig
-from e3b_gym.unroll import tree_leaves
+from e3b_gym.unroll import tree_leaves, tree_map
 
 PATIENCE = 120.0  # seconds; a busy machine is no failure
 
@@ -77,8 +77,16 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def same(one: Rollout, other: Rollout) -> bool:
-    """Equal; what was computed in floats up to rounding, since a matrix product may depend on where its arrays lie."""
-    pairs = zip(tree_leaves(vars(one)), tree_leaves(vars(other)), strict=True)
+    """Equal; what was computed in floats up to rounding, since a matrix product may depend on where its arrays lie.
+
+    Terminal observations are compared where they are known; the other rows hold what an earlier unroll left there.
+    """
+
+    def read(rollout: Rollout) -> list[Any]:
+        known = tree_map(lambda leaf: leaf[rollout.terminal_known], rollout.terminal_obs)
+        return tree_leaves({**vars(rollout), "terminal_obs": known})
+
+    pairs = zip(read(one), read(other), strict=True)
     return all(np.allclose(a, b, 1e-5, 1e-6) if a.dtype.kind == "f" else np.array_equal(a, b) for a, b in pairs)
 
 
