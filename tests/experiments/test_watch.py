@@ -100,7 +100,7 @@ def test_the_bonus_shown_is_the_learned_one(tmp_path):
     assert train(tiny(run.path)) == 0
     learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]
     viewer = Viewer(run, "latest", ("ansi",), greedy=False, seed=0)
-    shown = viewer._engine
+    shown = viewer._explorer
     for name, weights in shown.bonus.state_dict().items():
         assert torch.equal(weights, learned["bonus"][name]), name
     assert shown.mixer.state_dict() == learned["mixer"]
