@@ -72,7 +72,7 @@ def test_the_best_outlives_a_restart_of_the_run(tmp_path: Path) -> None:
 def test_without_scores_there_is_no_best(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.save(numbered(1), 1)
-    with pytest.raises(FileNotFoundError, match="no best checkpoint: none was saved with a score yet; take the latest"):
+    with pytest.raises(FileNotFoundError, match="no best checkpoint: none was saved with a score yet; use the latest"):
         store.load_best()
 
 
