@@ -98,7 +98,7 @@ def test_a_world_that_cannot_be_filmed_is_refused(tmp_path, capsys, monkeypatch)
 def test_the_bonus_shown_is_the_learned_one(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert train(tiny(run.path)) == 0
-    learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]
+    learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]["explorer"]
     viewer = Viewer(run, "latest", ("ansi",), greedy=False, seed=0)
     shown = viewer._explorer
     for name, weights in shown.bonus.state_dict().items():
