@@ -1,16 +1,16 @@
-"""Checkpoints of every agent: files that are there completely or not at all, the last few and the best.
+"""Checkpoints of all agents: written atomically; the last few and the best are kept.
 
     store = CheckpointStore(folder, "IMPALA")
     store.save(training.state_dict(), frames, score)
     checkpoint = CheckpointStore(folder, "IMPALA").load_latest()
 
-A file is written under another name, forced to the disk and then renamed, so a kill at any moment leaves the previous
-one. It holds tensors and plain data only, and reading it runs no code. Its checksums are verified when it is read:
-torch.load by itself accepts flipped bits. The folder:
+A file is written under another name, flushed to the disk and then renamed, so a kill at any time leaves the previous
+one intact. It has tensors and plain data only, and reading it runs no code. Its checksums are verified when it is read:
+torch.load accepts flipped bits. The folder:
 
     checkpoint-000007-81920.pt     the seventh, after 81,920 frames
-    best.pt                        a second name of the one with the best score
-    checkpoint-....pt.part         a save in progress, or what a kill left of it
+    best.pt                        hard link to the one with the best score
+    checkpoint-....pt.part         a save in progress, or an incomplete one after a kill
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ _BEST = "best.pt"
 
 
 class CheckpointError(ValueError):
-    """A file is no checkpoint that can be used here."""
+    """A file is not a usable checkpoint."""
 
 
 class CheckpointWarning(RuntimeWarning):
-    """A checkpoint was passed over for an earlier one."""
+    """A damaged checkpoint was skipped, and an earlier one used."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds.
-
-    Attributes:
-        state: what was given to `save`, tensors on the CPU.
-        frames: environment steps at that time.
-        score: higher is better; None where it was not known.
-        path: of the file.
-    """
+    """Content of a checkpoint file."""
 
     state: dict[str, Any]
+    """The state passed to `save`, with tensors on the CPU."""
+
     frames: int
+    """Environment steps at the time of saving."""
+
     score: float | None
+    """Score, higher is better; None: not known yet."""
+
     path: Path
+    """Path of the file."""
 
 
 class CheckpointStore:
     """The checkpoints of one run. One process may write, others may read at the same time.
 
     Args:
-        folder: where they are; made by the first save.
-        agent: the kind of agent that is saved, such as "IMPALA"; files of another kind are refused.
-        keep: how many of the last ones stay, besides the best.
+        folder: folder of the checkpoints; created by the first save.
+        agent: kind of agent, such as "IMPALA"; files of another kind raise CheckpointError.
+        keep: number of latest checkpoints to keep, in addition to the best.
     """
 
     def __init__(self, folder: str | Path, agent: str = "IMPALA", keep: int = 3) -> None:
@@ -108,11 +108,11 @@ class CheckpointStore:
         return path
 
     def load_latest(self) -> Checkpoint:
-        """The last checkpoint that can be read; a warning names those that cannot."""
+        """Returns the last checkpoint that can be read; a warning names damaged ones."""
         return self._first_good(self.paths()[::-1])
 
     def load_best(self) -> Checkpoint:
-        """The checkpoint with the best score.
+        """Returns the checkpoint with the best score.
 
         Raises:
             FileNotFoundError: no checkpoint has a score yet.
@@ -121,13 +121,13 @@ class CheckpointStore:
         best = self.folder / _BEST
         if not best.exists():
             raise FileNotFoundError(
-                f"{self.folder} holds no best checkpoint: none was saved with a score yet; take the latest"
+                f"{self.folder} has no best checkpoint: none was saved with a score yet; use the latest"
             )
         return read(best, self.agent)
 
     def _first_good(self, paths: Sequence[Path]) -> Checkpoint:
         if not paths:
-            raise FileNotFoundError(f"{self.folder} holds no checkpoint; check the folder, or start a new run")
+            raise FileNotFoundError(f"{self.folder} has no checkpoint; check the folder, or start a new run")
         problems = []
         for path in paths:
             try:
@@ -137,7 +137,7 @@ class CheckpointStore:
                 continue
             if problems:
                 warnings.warn(
-                    f"going back to {path.name} ({checkpoint.frames} frames): {'; '.join(problems)}",
+                    f"using the earlier {path.name} ({checkpoint.frames} frames): {'; '.join(problems)}",
                     CheckpointWarning,
                     stacklevel=3,
                 )
@@ -155,22 +155,22 @@ class CheckpointStore:
 
 
 def load_checkpoint(folder: Path, agent: str, which: str) -> Checkpoint:
-    """The "latest" or the "best" checkpoint of a run."""
+    """Returns the "latest" or the "best" checkpoint of a run."""
     store = CheckpointStore(folder, agent)
     return store.load_best() if which == "best" else store.load_latest()
 
 
 def read(path: str | Path, agent: str = "IMPALA", *, mapped: bool = False) -> Checkpoint:
-    """One file.
+    """Reads a checkpoint file.
 
     Args:
-        path: of a checkpoint.
-        agent: the kind of agent that it must hold.
-        mapped: reads tensors from the disk only when they are used, and verifies no checksums; the file must stay as
-            it is so long.
+        path: path of the file.
+        agent: expected kind of agent.
+        mapped: read tensors from the disk when they are used, without verifying checksums; the file must not change
+            meanwhile.
 
     Raises:
-        CheckpointError: it is damaged, something else, of another agent or of a later version.
+        CheckpointError: the file is damaged, not a checkpoint, of another agent or of a later version.
     """
     path = Path(path)
     try:
@@ -178,7 +178,7 @@ def read(path: str | Path, agent: str = "IMPALA", *, mapped: bool = False) -> Ch
     except DamagedFileError as error:
         raise CheckpointError(str(error)) from error
     if not isinstance(content, dict) or content.get("kind") != KIND.format(agent=agent):
-        raise CheckpointError(f"{path} is no checkpoint of this library's {agent}")
+        raise CheckpointError(f"{path} is not a checkpoint of this library's {agent}")
     version, state, frames = content.get("format"), content.get("state"), content.get("frames")
     if isinstance(version, int) and version > FORMAT:
         raise CheckpointError(
@@ -187,13 +187,13 @@ def read(path: str | Path, agent: str = "IMPALA", *, mapped: bool = False) -> Ch
     score = content.get("score", "missing")
     kinds = ((version, int), (state, dict), (frames, int), (score, (float, type(None))))
     if not all(isinstance(value, kind) for value, kind in kinds):
-        raise CheckpointError(f"{path} lacks parts of a checkpoint; it holds {', '.join(map(str, content))}")
+        raise CheckpointError(f"{path} lacks parts of a checkpoint; it has {', '.join(map(str, content))}")
     return Checkpoint(content["state"], content["frames"], content["score"], path)
 
 
 @contextmanager
 def loading(checkpoint: Checkpoint) -> Iterator[None]:
-    """While the content of a checkpoint is put in place: what does not fit raises CheckpointError."""
+    """Context for loading the content of a checkpoint: errors of content that does not fit become CheckpointError."""
     try:
         yield
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""RunConfig: the options that every agent's run has, with their checks; each agent's config adds its numbers."""
+"""RunConfig: the options that the runs of all agents have, with their checks; the config of an agent adds its own."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from e3b_gym.options import Count, Seed, check_fields, field_types
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What is trained, where, and for how long."""
+    """Options of a run of any agent."""
 
     env: str
-    """An id of `e3b_gym.envs`, or any other id that Gymnasium knows."""
+    """An id of `e3b_gym.envs`, or any other id registered with Gymnasium."""
     env_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment (docs/environments.md)."""
     bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("e3b", "paper"))
-    """The bonus and how it enters the reward. Its encoder and seed are the run's, so it has no `dim` and no `seed`."""
+    """The bonus and its weight in the reward. It has no `dim` and no `seed`: those of the run are used."""
     net: Literal["paper", "fast"] | None = "paper"
-    """Which networks, where a suite has both; ignored where it has one."""
+    """Kind of networks, if the suite has both; otherwise ignored."""
     lstm: Count | None = None
-    """Units of the policy's LSTM, if it has one; None for the network's own."""
+    """Units of the policy's LSTM, if it has one; None: the size of the network."""
     dim: Count | None = 256
-    """Size of the generic encoder's embedding; ignored where a suite has its own networks."""
+    """Size of the embedding of the generic encoder; ignored if the suite has its own networks."""
     seed: Seed = 0
     """Seed of weights, actions and environments."""
     steps: Count = 50_000_000
-    """Environment steps in all."""
+    """Total environment steps."""
     threads: Count = 1
     """Threads of the learner."""
 
     bonus_preset: ClassVar[str] = "paper"
-    """The preset of `bonus` where none is named."""
+    """Default preset of `bonus`."""
     recurrent: ClassVar[bool] = False
     """Whether the policy has an LSTM."""
     has_networks: ClassVar[bool] = True
-    """Whether the agent looks at observations, which must then be what its networks read."""
+    """Whether the agent has networks, which must support the observations."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -58,16 +58,16 @@ class RunConfig:
 
     @property
     def env_groups(self) -> tuple[int, int]:
-        """How many groups of environments are seeded apart in training, and how many environments each has."""
+        """Number of groups of environments with separate seeds in training, and number of environments per group."""
         return 0, 0
 
     def env_defaults(self) -> dict[str, Any]:
-        """Options of the environment that the run needs unless others are chosen: what its counts look at."""
+        """Returns options of the environment that the run needs by default, such as the part that its bonus counts."""
         suite, key = suite_of(self.env), self.bonus.options.get("key")
         return {} if suite is None or not isinstance(key, str) else dict(suite.count_options.get(key, {}))
 
     def without_effect(self) -> dict[str, str]:
-        """The options that change nothing in this run, each with the reason."""
+        """Returns the options that have no effect in this run, with the reasons."""
         suite, reasons = suite_of(self.env), {}
         if suite is not None and suite.networks is not None:
             reasons["dim"] = f"the networks of {suite.name} have a fixed size"
@@ -78,11 +78,11 @@ class RunConfig:
         return reasons
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for YAML and checkpoints."""
+        """Returns plain data for YAML and checkpoints."""
         values = {name: getattr(self, name) for name in field_types(type(self))}
         return {**values, "env_options": dict(self.env_options), "bonus": self.bonus.as_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What `as_dict` gave."""
+        """The inverse of `as_dict`."""
         return cls(**{**values, "bonus": BonusConfig.from_dict(values["bonus"])})

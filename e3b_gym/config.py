@@ -1,17 +1,17 @@
-"""BonusConfig: every number of an exploration bonus and of how it enters the reward.
+"""BonusConfig: all settings of an exploration bonus and of its weight in the reward.
 
     BonusConfig.of("e3b")                              preset "default"
     BonusConfig.of("e3b", "paper", beta=0.1, ridge=0.01)
 
-The method's defaults < the preset < what is given, resolved here and nowhere else, for the wrappers and the learners
-alike. Presets:
+Overrides win over the preset, the preset over the defaults of the method. Only this module resolves them, for wrappers
+and learners. Presets:
 
-    default   what learns on a small machine: phi at unit length, the first observation in the ellipse, a small beta
+    default   for small machines: phi at unit length, the first observation in the ellipse, a small beta
     paper     Algorithm 1 and the tables of the paper's appendix (MiniHack), with a correct running deviation
-    authors   what the authors' released code computes: the bonus of a step is that of the state it leaves, the first
+    authors   what the authors' released code computes: the bonus of a step is that of its current state, the first
               step has none, the running deviation is 20 to 34 times too large, the total reward is clipped to [-1, 1]
 
-A method's variants (noveld-position, e3b-random, ...) share the preset of the method.
+Variants of a method (noveld-position, e3b-random, ...) share its preset.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "icm": {"beta": 0.1, "normaliser": "none", "clip": 1.0, **_DYNAMICS},
     },
 }
-"""preset -> a method's family ("" for the others) -> the options that it sets."""
+"""preset -> family of methods ("" for all others) -> options."""
 
 
 @dataclass(frozen=True)
 class BonusConfig:
-    """A bonus and how it enters the reward, r = clip(extrinsic * r_env + beta * bonus / sigma); see `RewardMixer`.
+    """A bonus and its weight in the reward, r = clip(extrinsic * r_env + beta * bonus / sigma); see `RewardMixer`.
 
     Example:
         >>> from e3b_gym import BonusConfig
@@ -69,24 +69,24 @@ class BonusConfig:
     """
 
     method: str | None = "e3b"
-    """A name of `e3b_gym.METHODS`; None for a bonus object made by the user."""
+    """A name of `e3b_gym.METHODS`; None for the user's bonus object."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Every option of the method, with `dim` (size of the generic encoder) or `encoder` (the user's network)."""
+    """All options of the method, with `dim` (size of the generic encoder) or `encoder` (the user's network)."""
     beta: NotNegative = 1.0
     """Weight of the bonus."""
     extrinsic: NotNegative = 1.0
     """Weight of the environment's reward; 0 for reward-free exploration."""
     normaliser: Normaliser = "std"
-    """What the bonus is divided by: "std" (running deviation), "authors" (theirs, too large) or "none"."""
+    """Divisor of the bonus: "std" (running deviation), "authors" (the authors' deviation, too large) or "none"."""
     clip: Positive | None = None
     """The total reward is clipped to [-clip, clip]; None for no clipping."""
     floor: NotNegative = 0.1
-    """The running deviation is at least this share of the bonus's mean."""
+    """The running deviation is at least this share of the mean of the bonus."""
     seed: Seed | None = None
-    """Seed of the initial weights; None draws them from torch's global state."""
+    """Seed of the initial weights; None: drawn from torch's global state."""
 
     MIXING: ClassVar[tuple[str, ...]] = ("beta", "extrinsic", "normaliser", "clip", "floor")
-    """The fields that say how the bonus enters the reward."""
+    """The fields of `RewardMixer`."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,12 +95,12 @@ class BonusConfig:
 
     @classmethod
     def of(cls, method: str | None = "e3b", preset: str = "default", **given: Any) -> Self:
-        """The config of a method with a preset's options; what is `given` wins over both, unless it is UNSET.
+        """Returns the config of a method with a preset and overrides.
 
         Args:
-            method: a name of `e3b_gym.METHODS`; None for a bonus object made by the user.
+            method: a name of `e3b_gym.METHODS`; None for the user's bonus object.
             preset: "default", "paper" or "authors".
-            **given: fields of this class and options of the method.
+            **given: overrides: fields of this class and options of the method; UNSET: not given.
 
         Raises:
             ValueError: A name is unknown, or a value has the wrong type or range.
@@ -126,41 +126,41 @@ class BonusConfig:
 
     @classmethod
     def parsed(cls, method: str | None, preset: str = "default", **texts: Any) -> Self:
-        """`of`, with values out of a command line or a YAML file: text is read as each option's type says."""
+        """`of`, for values of a command line or a YAML file: text is converted to the type of its option."""
         known = option_types(method)
         return cls.of(method, preset, **{n: parse(n, v, known[n]) if n in known else v for n, v in texts.items()})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What `as_dict` gave."""
+        """The inverse of `as_dict`."""
         own = {name: values[name] for name in field_types(cls) if name in values}
         return cls(**own, options={name: value for name, value in values.items() if name not in own})
 
     def as_dict(self) -> dict[str, Any]:
-        """All values in one flat dict: those of the method next to `method`, `beta`, ..."""
+        """Returns all values in one flat dict: `method`, `beta`, ..., and the options of the method."""
         own = {name: getattr(self, name) for name in field_types(type(self)) if name != "options"}
         if self.seed is None:
             del own["seed"]
         return {**own, **self.options}
 
     def with_encoder(self, encoder: nn.Module | Callable[[gym.Space[Any]], nn.Module]) -> Self:
-        """The same bonus with this network, or maker of networks, in place of the generic encoder."""
+        """Returns the same bonus with this network, or function that makes one, in place of the generic encoder."""
         options = {name: value for name, value in self.options.items() if name != "dim"}
         return replace(self, options={**options, "encoder": encoder})
 
     def make_bonus(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], num_envs: int) -> Bonus:
-        """The bonus for an environment; see `e3b_gym.make_bonus`."""
+        """Builds the bonus for an environment; see `e3b_gym.make_bonus`."""
         if self.method is None:
-            raise ValueError("this config has no method, so it needs the bonus object itself")
+            raise ValueError("this config has no method; pass the bonus object")
         return make_bonus(self.method, observation_space, action_space, num_envs, seed=self.seed, **self.options)
 
     def make_mixer(self) -> RewardMixer:
-        """How the bonus enters the reward."""
+        """Builds the mixer of reward and bonus."""
         return RewardMixer(**{name: getattr(self, name) for name in self.MIXING})
 
 
 def option_types(method: str | None) -> dict[str, Any]:
-    """name -> annotation of everything that `BonusConfig.of` takes for a method."""
+    """Returns name -> annotation of all overrides of `BonusConfig.of` for a method."""
     if method is not None and method not in METHODS:
         raise ValueError(f"unknown method {method!r}; {closest(method, METHODS)}")
     mixing = {name: kind for name, kind in field_types(BonusConfig).items() if name not in ("method", "options")}
@@ -168,13 +168,13 @@ def option_types(method: str | None) -> dict[str, Any]:
 
 
 def _refuse_without_effect(method: str | None, chosen: Mapping[str, Any]) -> None:
-    """Raises ValueError for an option that would change nothing."""
+    """Raises ValueError for an option that has no effect."""
     if "dim" in chosen and "encoder" in chosen:
-        raise ValueError("dim is the size of the generic encoder, so it has no effect next to encoder=; leave it out")
+        raise ValueError("dim is the size of the generic encoder, so it has no effect with encoder=; remove it")
     if "hidden" in chosen and "representation" in (method_types(method) if method is not None else ()):
         representation = chosen.get("representation", method_defaults(str(method)).get("representation"))
         if representation != "inverse":
             raise ValueError(
                 f"hidden is the size of the inverse model, which representation={representation!r} does not train; "
-                "leave it out"
+                "remove it"
             )

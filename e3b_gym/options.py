@@ -1,4 +1,4 @@
-"""Options have types: what an annotation allows, checked in Python and read from text.
+"""Typed options: values are checked against an annotation, or parsed from text.
 
     check("ridge", 0.1, Positive)      0.1; ValueError for -1, "0.1" and True
     parse("ridge", "1e-1", Positive)   0.1, as typed on a command line
@@ -27,7 +27,7 @@ _SCALES = {"k": 10**3, "M": 10**6}
 
 @dataclass(frozen=True)
 class Bound:
-    """Which values of a type are allowed, and how to say so."""
+    """A condition on the values of a type, and its text in errors."""
 
     holds: Callable[[Any], bool]
     text: str
@@ -42,7 +42,7 @@ Seed = Annotated[int, Bound(lambda value: 0 <= value < 2**32, "a whole number fr
 
 
 class Unset:
-    """The type of UNSET, which stands for "as the preset says" where None is a value."""
+    """Type of UNSET, the default of options for which None is a value."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -52,7 +52,7 @@ UNSET = Unset()
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """The value, if the annotation `kind` allows it.
+    """Returns the value if the annotation `kind` allows it.
 
     Raises:
         ValueError: names the option, what it must be, and what it got.
@@ -65,16 +65,16 @@ def check(name: str, value: Any, kind: Any) -> Any:
 
 
 def parse(name: str, value: Any, kind: Any) -> Any:
-    """A value from a command line or a YAML file: text is read as the annotation `kind` says, then checked.
+    """Converts a value of a command line or a YAML file to the annotation `kind`, and checks it.
 
-    Truth values are true/false, yes/no, on/off or 1/0; numbers may be written 3e-4, 1e6, 500k or 10M; None is none or
-    null; lists are [a, b].
+    Booleans are true/false, yes/no, on/off or 1/0; numbers may be written 3e-4, 1e6, 500k or 10M; None is none or null;
+    lists are [a, b].
     """
     if isinstance(value, float) and value.is_integer() and all(_base(one) is not float for one in _members(kind)):
-        value = int(value)  # 1e6, out of YAML
+        value = int(value)  # 1e6 in YAML
     if not isinstance(value, str):
         return check(name, value, kind)
-    for one in sorted(_members(kind), key=lambda one: _base(one) is str):  # text last: it takes anything
+    for one in sorted(_members(kind), key=lambda one: _base(one) is str):  # str last: it accepts any text
         read = _read(value.strip(), one)
         if read is not UNSET and _fits(read, one):
             return read
@@ -82,31 +82,31 @@ def parse(name: str, value: Any, kind: Any) -> Any:
 
 
 def check_fields(config: Any) -> None:
-    """Checks every field of a frozen dataclass by its annotation; numpy's numbers become Python's."""
+    """Checks every field of a frozen dataclass by its annotation; numpy numbers become Python numbers."""
     for name, kind in field_types(type(config)).items():
         object.__setattr__(config, name, check(name, getattr(config, name), kind))
 
 
 def field_types(kind: type[Any]) -> dict[str, Any]:
-    """name -> annotation of a dataclass's fields."""
+    """Returns name -> annotation of the fields of a dataclass."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def describe(kind: Any) -> str:
-    """What the annotation allows, for an error."""
+    """Describes the values that the annotation allows, for an error."""
     return " or ".join(dict.fromkeys(_described(one) for one in _members(kind)))
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """ "did you mean ...?", or all that there is."""
+    """Returns "did you mean ...?" with the closest names, or the list of all names."""
     choices = sorted(set(known))
     close = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(choices) or 'none'}."
 
 
 def _members(kind: Any) -> list[Any]:
-    """The types of a union, those of its parts included."""
+    """Returns the types of a union, nested unions included."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return [member for part in typing.get_args(kind) for member in _members(part)]
     return [kind]
@@ -143,7 +143,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _read(text: str, kind: Any) -> Any:
-    """Text as a value of one type (not a union); UNSET where it spells none."""
+    """Converts text to one type (not a union); UNSET if that is not possible."""
     base = _base(kind)
     origin = typing.get_origin(base)
     if base in (None, type(None)):

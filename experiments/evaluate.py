@@ -1,9 +1,9 @@
-"""How good is a run? Its agent in worlds that training never used, with the environment's own reward and no bonus.
+"""Evaluates the agent of a run on seeds that training did not use, without the bonus.
 
     make evaluate RUN=runs/... [EPISODES=100] [SEED=0] [CHECKPOINT=latest|best] [GREEDY=1]
 
-Success comes with Wilson's 95 % interval, return and length with a bootstrap's. Every environment plays the same number
-of episodes, so that short ones do not crowd out long ones. Printed, and written to the run's folder as JSON.
+Success has Wilson's 95 % interval, return and length a bootstrap interval. Every environment runs the same number of
+episodes, so that short ones are not over-represented. The result is printed and written to the run's folder as JSON.
 """
 
 from __future__ import annotations
@@ -36,12 +36,16 @@ MOST_ENVS = 25
 
 @dataclass(frozen=True)
 class Played:
-    """One episode: which environment's seed it followed, how it went; success is None where the suite cannot tell."""
+    """One evaluated episode."""
 
     seed: int
+    """Seed of its environment."""
     ret: float
+    """Return without the bonus."""
     length: int
+    """Number of steps."""
     success: bool | None
+    """Whether the goal was reached; None if the suite has no success criterion."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +63,7 @@ def _run(given: list[str]) -> int:
 def evaluate(
     folder: RunFolder, episodes: int, seed: int = 0, which: str = "latest", greedy: bool = False
 ) -> dict[str, Any]:
-    """Plays, prints, writes `evaluation-<checkpoint>[-greedy]-seed<k>.json`; returns its content."""
+    """Evaluates a run, prints the result and writes `evaluation-<checkpoint>[-greedy]-seed<k>.json`; returns it."""
     settings, _ = folder.load()
     config = settings.config
     torch.set_num_threads(config.threads)
@@ -86,7 +90,7 @@ def evaluate(
     }
     file = folder.path / f"evaluation-{which}{'-greedy' if greedy else ''}-seed{seed}.json"
     lines = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in result.items())
-    report(result)  # first: a folder that cannot be written must not cost the result
+    report(result)  # before writing, which may fail
     with atomic_write(file) as temporary:
         temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"written to {file}")
@@ -94,18 +98,18 @@ def evaluate(
 
 
 def report(result: Mapping[str, Any]) -> None:
-    """Prints what was found."""
+    """Prints the result."""
     who = result["agent"] if result["agent"] == result["method"] else "{method} with {agent}".format(**result)
     print("{env}: {who} after {frames:,} frames ({checkpoint} checkpoint)".format(who=who, **result))
-    print("{episodes} episodes in worlds that training did not use, actions {actions}".format(**result))
+    print("{episodes} episodes on seeds that training did not use, actions {actions}".format(**result))
     for name in ("success", "return", "length"):
         if name in result:
             print("  {:8} {mean:<7.4g} 95 % interval [{low:.4g}, {high:.4g}]".format(name, **result[name]))
 
 
 def play(envs: VectorEnv[Any, Any, Any], player: Player, seeds: list[int], episodes: int) -> list[Played]:
-    """The first few episodes of every environment, `episodes` in all."""
-    wanted = [len(range(env, episodes, len(seeds))) for env in range(len(seeds))]  # equal shares, rest to the first
+    """Returns the first episodes of every environment, `episodes` in total."""
+    wanted = [len(range(env, episodes, len(seeds))) for env in range(len(seeds))]  # equal up to one
     obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # lists are fine, too
     starts = np.ones(len(seeds), dtype=np.bool_)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
@@ -115,16 +119,16 @@ def play(envs: VectorEnv[Any, Any, Any], player: Player, seeds: list[int], episo
         starts = np.logical_or(terminated, truncated)
         returns += rewards
         lengths += 1
-        told = infos.get("final_info", {})
+        final = infos.get("final_info", {})
         for env in np.flatnonzero(starts).tolist():
-            success = bool(told["is_success"][env]) if "is_success" in told else None
+            success = bool(final["is_success"][env]) if "is_success" in final else None
             played[env].append(Played(seeds[env], float(returns[env]), int(lengths[env]), success))
             returns[env], lengths[env] = 0.0, 0
     return [episode for done, share in zip(played, wanted, strict=True) for episode in done[:share]]
 
 
 def summary(played: Sequence[Played]) -> dict[str, Any]:
-    """Means with 95 % intervals."""
+    """Returns means with 95 % intervals."""
     result: dict[str, Any] = {"episodes": len(played)}
     successes = [episode.success for episode in played if episode.success is not None]
     if len(successes) == len(played):

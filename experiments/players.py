@@ -1,4 +1,4 @@
-"""Playing what a run has learned: the worlds it is shown in, and who acts."""
+"""Players of runs, and the seeds on which they are evaluated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from experiments.runs import RunFolder
 from experiments.settings import Settings
 
 CHECKPOINTS = ("latest", "best")
-# Restarts of an actor whose worlds evaluation keeps clear of; no run comes near.
+# Number of restarts of an actor whose seeds evaluation avoids; no run has that many.
 _RESTARTS = 1000
-_EVALUATION = 0x0E3B_E7A1  # makes evaluation's stream of seeds another one than training's
+_EVALUATION = 0x0E3B_E7A1  # separates the stream of evaluation seeds from that of training
 
 
 def load_player(
@@ -29,9 +29,9 @@ def load_player(
     greedy: bool = False,
     seed: int = 0,
 ) -> Player:
-    """The player of a run's checkpoint, "latest" or "best"; an agent that learns nothing needs no folder."""
+    """Returns the player of the "latest" or "best" checkpoint of a run; a random agent needs no folder."""
     if which not in CHECKPOINTS:
-        raise ValueError(f"CHECKPOINT is latest or best; got {which!r}")
+        raise ValueError(f"CHECKPOINT must be latest or best; got {which!r}")
     agent, checkpoints = find_agent(settings.agent), None if folder is None else folder.checkpoints
     if checkpoints is None and agent.trainer is not None:
         raise ValueError(f"{settings.agent} plays from a checkpoint, so it needs the folder of a run")
@@ -39,7 +39,7 @@ def load_player(
 
 
 def training_seeds(config: RunConfig) -> NDArray[np.int64]:
-    """[K, 2]: first and last seed of every range of worlds that training can have used."""
+    """Returns [K, 2]: first and last seed of every range that training may have used."""
     groups, n_envs = config.env_groups
     starts = [
         np.random.SeedSequence([config.seed, group, restart]).generate_state(1)[0]
@@ -51,7 +51,7 @@ def training_seeds(config: RunConfig) -> NDArray[np.int64]:
 
 
 def fresh_seeds(config: RunConfig, count: int, seed: int) -> list[int]:
-    """`count` different seeds of worlds that training never used."""
+    """Returns `count` different seeds that training did not use."""
     used = training_seeds(config)
     stream = np.random.default_rng([_EVALUATION, seed])
     seeds: list[int] = []

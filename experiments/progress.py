@@ -1,7 +1,7 @@
-"""Where a run stands: a live line, progress.csv and TensorBoard, from the same numbers.
+"""Progress of a run: a status line, progress.csv and TensorBoard, with the same values.
 
-Learner's numbers are averaged over the interval since the last row; return, length and success are means over the last
-200 training episodes, the environment's own reward.
+Values of the learner are averaged since the last row; return (without the bonus), length and success are means over the
+last 200 training episodes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from agents.impala.training import Update
 from experiments.curve import Curve, CurveWarning
 
 WINDOW = 200
-"""Training episodes behind return, length, success, and the score of a checkpoint."""
+"""Number of training episodes over which return, length, success and the score of a checkpoint are averaged."""
 LINE_SECONDS = 0.5
-"""Between two drawings of the line in a terminal."""
+"""Seconds between two updates of the status line in a terminal."""
 LOG_FILE_SECONDS = 30.0
-"""Between two lines in a file."""
+"""Seconds between two status lines in a file."""
 SHORTER = {"  ": " ", " frames": "", " left": "", "return": "ret", "length": "len", "success": "succ", "inverse": "inv"}
-"""Words for a terminal of 80 columns."""
+"""Abbreviations for narrow terminals."""
 
 
 class EpisodeWindow:
-    """The last episodes."""
+    """Statistics of the last episodes."""
 
     def __init__(self, size: int = WINDOW) -> None:
         self.size = size
@@ -53,12 +53,12 @@ class EpisodeWindow:
             self._rows[name].extend(values[~np.isnan(values)].tolist())
 
     def means(self) -> dict[str, float]:
-        """By name; what is not known yet, or never told by the suite, is left out."""
+        """Returns means by name, without those that are not known yet or that the suite does not report."""
         return {name: sum(values) / len(values) for name, values in self._rows.items() if values}
 
     @property
     def score(self) -> float | None:
-        """What the best checkpoint is best in: success, or return where the suite tells no success."""
+        """Score of a checkpoint: success, or return if the suite reports no success; None until the window is full."""
         if len(self._rows["return"]) < self.size:
             return None
         means = self.means()

@@ -1,4 +1,4 @@
-"""Runs a figure of the paper, or a study of this library: what is missing, several runs at once, in several sittings.
+"""Runs a figure of the paper, or a study of this library: what is missing, several runs in parallel, resumable.
 
     make reproduce FIGURE=aggregate SCALE=home            then: make report FIGURE=aggregate SCALE=home
 
@@ -33,7 +33,7 @@ from experiments.studies import SCALES, Run, Study, all_runs
 
 OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS")
 RUNS = "runs/reproduce"
-# Frames per second of one run on one core, roughly, until the runs themselves have told better (first of the id).
+# Approximate frames per second of one run on one core, by prefix of the id, until runs have been measured.
 RATES = {
     "home": {"MiniHack": 900.0, "MiniGrid": 2500.0, "Rooms": 7000.0, "Vizdoom": 700.0, "Habitat": 900.0},
     "paper": {"MiniHack": 120.0, "MiniGrid": 2500.0, "Vizdoom": 300.0, "Habitat": 4.0},

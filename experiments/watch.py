@@ -1,10 +1,10 @@
-"""Watch a run's agent: in the terminal with its bonus beside it, or as a film.
+"""Shows the agent of a run and its bonus in the terminal, or records a video.
 
     make watch RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=3] [SEED=0] [GREEDY=1] [FPS=10]
-    make watch RUN=runs/... RECORD=film.gif            or film.mp4; the bonus is the strip below the picture
+    make watch RUN=runs/... RECORD=video.gif           or video.mp4; the bonus is in a strip below the image
 
-What is shown beside the world: each of the latest steps with its action, the environment's reward, and the bonus b as
-the agent was paid for it before scaling (docs/bonuses.md).
+A panel next to the environment lists the latest steps with action, reward of the environment, and bonus before scaling
+(docs/bonuses.md).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from experiments.settings import is_set
 
 OPTIONS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
 PANEL_LINES, BAR = 20, 16
-"""Of the panel beside the world: steps shown at least, and characters of the longest bar."""
+"""Smallest number of lines of the panel, and length of the longest bar in characters."""
 MOST_FPS = 1000.0
 STRIP = 48
-"""Height in pixels of the bonus below a film's picture."""
+"""Height in pixels of the strip with the bonus below the image of a video."""
 PANEL_WIDTH = 62
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _BLANK_END = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
@@ -48,17 +48,21 @@ _BLANK_END = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the agent: what it did, what that brought, and how the episode ended, if it did."""
+    """One step of the agent."""
 
     action: str
+    """Name of the action."""
     reward: float
+    """Reward of the environment."""
     bonus: float
+    """Bonus before scaling."""
     ending: str = ""
+    """How the episode ended: success, failure, time limit, ended; empty before the end."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture (text or RGB) and the episode's steps so far."""
+    """A rendered frame (text or RGB) and the steps of the episode so far."""
 
     frame: Any
     episode: int
@@ -75,24 +79,24 @@ def _run(given: list[str]) -> int:
     episodes, fps = positive(options, "EPISODES", "3"), parse("FPS", options.get("FPS", "10"), float)
     if not 0 < fps <= MOST_FPS:
         raise ValueError(f"FPS must be positive and at most {MOST_FPS}; got {fps}")
-    film = Path(options["RECORD"]) if "RECORD" in options else None
-    if film is not None:
-        check_video(film)
-    which, modes = options.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if film is None else ("rgb_array",)
+    video = Path(options["RECORD"]) if "RECORD" in options else None
+    if video is not None:
+        check_video(video)
+    which, modes = options.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if video is None else ("rgb_array",)
     try:
-        show = Show(RunFolder.existing(options.get("RUN")), which, modes, is_set(options, "GREEDY"), seed)
-        scenes = show.scenes(fresh_seeds(show.settings.config, episodes, seed))
-        if film is None:
-            watch(scenes, show.title, fps)
+        viewer = Viewer(RunFolder.existing(options.get("RUN")), which, modes, is_set(options, "GREEDY"), seed)
+        scenes = viewer.scenes(fresh_seeds(viewer.settings.config, episodes, seed))
+        if video is None:
+            watch(scenes, viewer.title, fps)
         else:
-            print(f"{record(scenes, film, fps)} pictures in {film}")
+            print(f"{record(scenes, video, fps)} frames in {video}")
     except KeyboardInterrupt:
         print()
     return 0
 
 
-class Show:
-    """A run's agent at play in one environment, which draws itself in the first of `modes` that it knows."""
+class Viewer:
+    """Runs the agent of a run in one environment, rendered in the first of `modes` that it supports."""
 
     def __init__(self, folder: RunFolder, which: str, modes: tuple[str, ...], greedy: bool, seed: int) -> None:
         self.settings, _ = folder.load()
@@ -100,7 +104,7 @@ class Show:
         torch.set_num_threads(config.threads)
         _, task = all_tasks().get(config.env, (None, None))
         self._env: Any = _make_rendered(config.env, modes, env_options_for(config))
-        # An option may leave actions out (allow_stop in Habitat, buttons in VizDoom).
+        # An option may remove actions (allow_stop in Habitat, buttons in VizDoom).
         own_names = getattr(self._env.unwrapped, "action_names", None)
         self._names: tuple[str, ...] = own_names or (task.actions if task is not None else ())
         spaces = self._env.observation_space, self._env.action_space
@@ -108,17 +112,17 @@ class Show:
         self._explorer = self._player.bonus_explorer()
         self.title = f"{config.env}: {self.settings.title} after {self._player.frames:,} frames"
 
-    def scenes(self, worlds: Sequence[int]) -> Iterator[Scene]:
-        """Plays one episode in each world (a seed); yields after every reset and step."""
+    def scenes(self, seeds: Sequence[int]) -> Iterator[Scene]:
+        """Runs one episode per seed; yields after every reset and step."""
         try:
-            for episode, world in enumerate(worlds, start=1):
-                yield from self._episode(episode, world)
+            for episode, seed in enumerate(seeds, start=1):
+                yield from self._episode(episode, seed)
         finally:
             self._env.close()
 
-    def _episode(self, episode: int, world: int) -> Iterator[Scene]:
+    def _episode(self, episode: int, seed: int) -> Iterator[Scene]:
         env, player, explorer = self._env, self._player, self._explorer
-        obs, _ = env.reset(seed=world)
+        obs, _ = env.reset(seed=seed)
         explorer.reset(_batch(obs))
         steps: list[Step] = []
         yield Scene(env.render(), episode, steps)
@@ -142,28 +146,28 @@ class Show:
 
 
 def watch(scenes: Iterator[Scene], title: str, fps: float) -> None:
-    """Shows scenes in the terminal; on anything but a terminal they follow each other."""
+    """Shows scenes in the terminal; if the output is not a terminal, prints all of them."""
     live = sys.stdout.isatty()
     for scene in scenes:
         drawn = scene.frame if isinstance(scene.frame, str) else half_blocks(scene.frame, columns=64)
-        world = _BLANK_END.sub(r"\1", drawn).rstrip("\n")
-        text = arranged(world, scene, *shutil.get_terminal_size((160, 48)))
+        rendered = _BLANK_END.sub(r"\1", drawn).rstrip("\n")
+        text = arranged(rendered, scene, *shutil.get_terminal_size((160, 48)))
         print(f"{CLEAR if live else ''}{title}, episode {scene.episode}\n{text}", flush=True)
         ended = bool(scene.steps) and bool(scene.steps[-1].ending)
         if live:
             time.sleep(max(1.5, 1 / fps) if ended else 1 / fps)
 
 
-def arranged(world: str, scene: Scene, columns: int, lines: int) -> str:
-    """The panel beside the world, or below it with fewer steps where the terminal is narrow."""
-    height = world.count("\n") + 1
-    if visible_width(world) + PANEL_WIDTH <= columns:
-        return beside(world, panel(scene, max(PANEL_LINES, height)))
-    return f"{world}\x1b[0m\n{panel(scene, max(5, lines - height - 2))}"
+def arranged(rendered: str, scene: Scene, columns: int, lines: int) -> str:
+    """Returns the environment with the panel next to it, or below it if the terminal is narrow."""
+    height = rendered.count("\n") + 1
+    if visible_width(rendered) + PANEL_WIDTH <= columns:
+        return side_by_side(rendered, panel(scene, max(PANEL_LINES, height)))
+    return f"{rendered}\x1b[0m\n{panel(scene, max(5, lines - height - 2))}"
 
 
 def panel(scene: Scene, lines: int) -> str:
-    """The latest steps of the episode, newest last; bars are relative to the largest bonus among them."""
+    """Returns the latest steps of the episode, newest last; bars are relative to the largest bonus shown."""
     text = [f"{'step':>4}  {'action':10} {'reward':>6}  {'bonus':>8}"]
     first = max(0, len(scene.steps) - lines + 2)
     shown = scene.steps[first:]
@@ -176,8 +180,8 @@ def panel(scene: Scene, lines: int) -> str:
     return "\n".join([*text, f"{'return':>16} {total:6.3g}"])
 
 
-def beside(left: str, right: str) -> str:
-    """Two texts next to each other; colour codes take no room."""
+def side_by_side(left: str, right: str) -> str:
+    """Returns two texts next to each other; colour codes have no width."""
     rows, others = left.split("\n"), right.split("\n")
     width = visible_width(left) + 3
     height = max(len(rows), len(others))
@@ -188,33 +192,33 @@ def beside(left: str, right: str) -> str:
 
 
 def visible_width(text: str) -> int:
-    """Columns of the longest line; colour codes take none."""
+    """Returns the columns of the longest line; colour codes have no width."""
     return max(len(_ANSI.sub("", line)) for line in text.split("\n"))
 
 
 def _plain_end(row: str) -> str:
-    """The row with its colours ended, if it has any."""
+    """Returns the row with a colour reset at its end if it has colours."""
     return f"{row}\x1b[0m" if _ANSI.search(row) else row
 
 
 def record(scenes: Iterator[Scene], path: Path, fps: float) -> int:
-    """Films scenes; returns the number of pictures. The file's ending chooses the format."""
+    """Records scenes; returns the number of frames. The suffix of the file sets the format."""
     try:
         import imageio.v2 as imageio
     except ImportError as error:
-        raise ImportError("films need imageio; run: pip install 'e3b-gym[report]'") from error
+        raise ImportError("recording videos needs imageio; run: pip install 'e3b-gym[report]'") from error
     settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
-    film: Any
-    with imageio.get_writer(path, **settings) as film:
+    video: Any
+    with imageio.get_writer(path, **settings) as video:
         count = 0
         for scene in scenes:
-            film.append_data(with_strip(for_video(scene.frame), [step.bonus for step in scene.steps]))
+            video.append_data(with_strip(for_video(scene.frame), [step.bonus for step in scene.steps]))
             count += 1
     return count
 
 
 def with_strip(image: Image, bonuses: Sequence[float]) -> Image:
-    """The picture, and below it a bar for each of the latest steps, relative to the largest bonus among them."""
+    """Returns the image with a bar for each of the latest steps below it, relative to the largest bonus shown."""
     strip = np.full((STRIP, image.shape[1], 3), 24, dtype=np.uint8)
     bar = 4
     latest = bonuses[-(image.shape[1] // bar) :]
@@ -226,7 +230,7 @@ def with_strip(image: Image, bonuses: Sequence[float]) -> Image:
 
 
 def _make_rendered(id: str, modes: tuple[str, ...], options: dict[str, Any]) -> gym.Env[Any, Any]:
-    """The environment in the first of `modes` that it knows."""
+    """Makes the environment in the first of `modes` that it supports."""
     probe: Any = make(id, **options)
     known = probe.metadata.get("render_modes", [])
     probe.close()

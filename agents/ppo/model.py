@@ -1,7 +1,7 @@
 """AGENT=ppo and AGENT=recurrent_ppo: Stable-Baselines3's PPO and our RecurrentPPO with the networks of IMPALA.
 
-A checkpoint holds weights, optimisers and the bonus's state as tensors and plain values (`agents.checkpoint`); the
-model around them is built from the run's config.yaml, so that reading a run executes none of its content.
+A checkpoint has weights, optimisers and the state of the bonus as tensors and plain values (`agents.checkpoint`); the
+model is built from the run's config.yaml, so that reading a run executes no code from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from e3b_gym.unroll import Tree, tree_map
 
 
 def algorithm_of(config: PPOConfig) -> type[PPO] | type[RecurrentPPO]:
-    """Stable-Baselines3's PPO, or our RecurrentPPO."""
+    """Returns Stable-Baselines3's PPO, or our RecurrentPPO."""
     return RecurrentPPO if config.recurrent else PPO
 
 
@@ -48,12 +48,12 @@ class NetworkExtractor(BaseFeaturesExtractor):
         self._kinds = tree_map(lambda part: torch.from_numpy(np.empty(0, part.dtype)).dtype, parts)
 
     def forward(self, observations: Tree) -> Tensor:
-        """SB3 hands everything over as float32; the networks look up symbols and characters."""
+        """Converts SB3's float32 observations to the dtypes of the space, for the look-up of symbols and characters."""
         return self.trunk(tree_map(lambda leaf, kind: leaf.to(kind), observations, self._kinds))  # type: ignore[no-any-return]
 
 
 def make_envs(config: PPOConfig, starts: int) -> Any:
-    """The run's environments; after `starts` earlier parts of the run they are new worlds."""
+    """Makes the environments of the run; `starts` earlier parts of the run had other seeds."""
     seed = int(np.random.SeedSequence([config.seed, 0, starts]).generate_state(1)[0])
     return make_vec_env(config.env, config.n_envs, seed=seed, **env_options_for(config))
 

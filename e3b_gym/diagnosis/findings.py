@@ -1,6 +1,6 @@
 """Findings: each measure with its healthy range, the likely cause where it lies outside, and the option to change.
 
-Where the ranges come from is told in docs/doctor.md. Findings are made in the order in which causes explain each other:
+docs/doctor.md has the sources of the ranges. Findings are made in the order in which causes explain each other:
 an encoder that was not trained or a ridge that is too large changes the size of the bonus, and a bonus of the wrong
 size spoils the value function. So the first finding that is not healthy is the likely cause of the others.
 """
@@ -44,7 +44,7 @@ class Finding:
 
     Attributes:
         name: a key of HEALTHY, or the name of a number without a range.
-        label: the same in words.
+        label: text of the measure.
         value: the number.
         healthy: lowest and highest healthy value; None for no bound.
         verdict: "ok", "low" or "high"; "" for a number without a range.
@@ -120,7 +120,7 @@ def _encoder(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
             rank[0],
             detail=f"of {rank[1]} dimensions",
             low=(
-                "phi has collapsed: all states look alike to the bonus",
+                "phi has collapsed: the bonus cannot distinguish states",
                 f"lower encoder_learning_rate{_value_of(setup, 'encoder_learning_rate')}",
             ),
         )

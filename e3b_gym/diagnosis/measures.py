@@ -1,4 +1,4 @@
-"""Numbers from recorded episodes. Each function returns None where the episodes cannot tell.
+"""Numbers from recorded episodes. Each function returns None if the episodes do not determine it.
 
 The bonus is measured as the agent gets it, beta * b / sigma, unless a name says otherwise.
 """

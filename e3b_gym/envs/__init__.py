@@ -1,12 +1,12 @@
-"""Environments by id: `make` for one, `make_vec` for a batch. Simulators are imported only when asked for.
+"""Environments by id: `make` for one, `make_vec` for a vector environment. Simulators are imported only when used.
 
-All suites keep the same promises, which `tests/envs/test_contract.py` checks for each of them:
-    seeds       `reset(seed=s)` fixes this episode and all that follow it, in any instance and any process
-    endings     `terminated` for success and death, `truncated` for the time limit, never both;
-                `info["is_success"]` at the end of an episode, where the suite can tell
-    last sight  in a batch, `info["final_obs"][i]` is the true last observation of the episode that ended
-                (reset in the same step; Gymnasium's SAME_STEP)
-    ownership   observations belong to the caller and are never written to again
+All suites give the same guarantees, which `tests/envs/test_contract.py` checks:
+    seeds         `reset(seed=s)` fixes this episode and all later ones, in any instance and any process
+    episode ends  `terminated` for success and death, `truncated` for the time limit, never both;
+                  `info["is_success"]` at the end of an episode, if the suite has a success criterion
+    last obs      in a vector environment, `info["final_obs"][i]` is the terminal observation of the episode that ended
+                  (reset in the same step; Gymnasium's SAME_STEP)
+    ownership     observations are new arrays that are never overwritten
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _INTERNAL = ("source", "spawn", "kind", "start_method", "copy", "render_mode")
 
 
 def check_options(names: Iterable[str]) -> None:
-    """Refuses options by the names of `make_vec`'s own arguments, with which they would collide.
+    """Checks that no option has the name of an argument of `make_vec`.
 
     Raises:
         ValueError: Names the argument.
@@ -61,28 +61,28 @@ def check_options(names: Iterable[str]) -> None:
     taken = [name for name in names if name in _ARGUMENTS]
     if taken:
         raise ValueError(
-            f"{', '.join(taken)}: no option of an environment; the id, the number of environments and the seed have "
-            "arguments (in commands: ENV=, n_envs=, SEED=)"
+            f"{', '.join(taken)}: no option of an environment; use the arguments for id, number of environments "
+            "and seed (in commands: ENV=, n_envs=, SEED=)"
         )
 
 
 def make(
     id: str, *, max_steps: int | None = None, clock: Clock = False, noise: int = 0, **options: Any
 ) -> gymnasium.Env[Any, Any]:
-    """One environment.
+    """Makes one environment.
 
     Args:
-        id: An id of this library (`python -m e3b_gym.envs` lists them) or any other id that Gymnasium knows,
-            `module:id` included.
-        max_steps: Steps until truncation, in place of the id's own limit.
+        id: An id of this library (`python -m e3b_gym.envs` lists them) or any other id registered with Gymnasium,
+            including `module:id`.
+        max_steps: Steps until truncation; None: the limit of the id.
         clock: Adds an uncontrollable step counter to the observation: True for 10 bits, a number for that
-            many bits, "scalar" for the count itself.
-        noise: Adds this many fair random bits, drawn anew at every step.
-        **options: Options of the suite (docs/environments.md), or of the environment's own constructor.
+            many bits, "scalar" for the count.
+        noise: Adds this many fair random bits, drawn at every step.
+        **options: Options of the suite (docs/environments.md), or of the environment's constructor.
 
     Raises:
-        UnknownEnvironmentError: Nobody knows the id; the message names the closest ones.
-        SuiteNotInstalledError: The simulator is missing; the message holds the pip command.
+        UnknownEnvironmentError: The id is unknown; the message suggests the closest ones.
+        SuiteNotInstalledError: The simulator is not installed; the message has the pip command.
     """
     options |= _limit(id, max_steps)
     if _suite_adds_noise(id, clock):
@@ -103,15 +103,15 @@ def make_vec(
     start_method: str | None = None,
     **options: Any,
 ) -> VectorEnv[Any, Any, Any]:
-    """A batch of environments that reset in the step that ends an episode (Gymnasium's SAME_STEP).
+    """Makes a vector environment that resets in the step that ends an episode (Gymnasium's SAME_STEP).
 
     Args:
-        id: As for `make`; so are `max_steps`, `clock`, `noise` and `options`.
-        num_envs: How many.
-        seed: Used by the first `reset` that brings none: environment i gets `seed + i`.
-        kind: "inline" steps all in this process, in the suite's own batch loop where it has one; "process"
-            gives each environment a process, with observations in shared memory.
-        start_method: How processes start ("fork", "forkserver", "spawn"); None chooses the safe one.
+        id, max_steps, clock, noise, **options: as in `make`.
+        num_envs: Number of environments.
+        seed: Seed of the first `reset` that has none: environment i gets `seed + i`.
+        kind: "inline": all environments in this process, in one loop if the suite has one; "process": one process per
+            environment, with observations in shared memory.
+        start_method: How processes start ("fork", "forkserver", "spawn"); None: chosen automatically.
     """
     if kind not in ("inline", "process"):
         raise ValueError(f"kind must be 'inline' or 'process', got {kind!r}")
@@ -130,11 +130,11 @@ def make_vec(
 
 
 def option_type(id: str, name: str) -> Any:
-    """The annotation of an environment's option; Any where its type is not known.
+    """Returns the annotation of an option of an environment; Any if its type is not known.
 
     Raises:
         ValueError: The environment has no such option.
-        SuiteNotInstalledError: The simulator is missing.
+        SuiteNotInstalledError: The simulator is not installed.
     """
     check_options([name])
     types: dict[str, Any] = {"max_steps": Count | None, "clock": Clock, "noise": WholeNumber}
@@ -152,7 +152,7 @@ def option_type(id: str, name: str) -> Any:
 
 
 def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
-    """An environment as its suite makes it, or as Gymnasium does for ids that no suite lists."""
+    """Makes an environment with its suite, or with Gymnasium if no suite lists the id."""
     suite = suite_of(id)
     if suite is not None and suite.serves(id):
         env: gymnasium.Env[Any, Any] = suite.load().make(id, **options)
@@ -168,8 +168,8 @@ def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:
         raise unknown(id) from error
     if suite is not None:
         warnings.warn(
-            f"{id} comes as {suite.name} makes it: what this library promises about seeds, endings and last "
-            "observations holds for the ids that `python -m e3b_gym.envs` lists",
+            f"{id} is an unmodified environment of {suite.name}: the guarantees of this library on seeds, episode ends "
+            "and terminal observations hold for the ids that `python -m e3b_gym.envs` lists",
             stacklevel=3,
         )
     return env
@@ -192,7 +192,7 @@ def _limit(id: str, max_steps: int | None) -> dict[str, int]:
     if max_steps is None:
         return {}
     if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, or None for the id's own limit; got {max_steps}")
+        raise ValueError(f"max_steps must be at least 1, or None for the limit of the id; got {max_steps}")
     suite = suite_of(id)
     return {suite.limit_option if suite is not None and suite.serves(id) else "max_episode_steps": max_steps}
 
@@ -203,9 +203,9 @@ def _suite_adds_noise(id: str, clock: Clock) -> bool:
 
 
 def _safe_start_method() -> str:
-    """fork on Linux (8 workers in 0.1-0.5 s; forkserver and spawn import everything again, 15-35 s) unless
-    this process holds a CUDA context, which a fork would break; spawn elsewhere, where fork is unsafe or
-    absent."""
+    """Returns fork on Linux (8 workers start in 0.1-0.5 s; forkserver and spawn import everything again, 15-35 s),
+    forkserver if this process has a CUDA context, which a fork would break, and spawn elsewhere, where fork is unsafe
+    or missing."""
     if not sys.platform.startswith("linux"):
         return "spawn"
     torch = sys.modules.get("torch")
@@ -213,7 +213,7 @@ def _safe_start_method() -> str:
 
 
 class FirstSeed(VectorWrapper):
-    """Gives `seed` to the first reset that brings none; later resets continue the random streams."""
+    """Seeds the first reset that has no seed; later resets continue the random streams."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         super().__init__(env)

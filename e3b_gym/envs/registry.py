@@ -1,9 +1,9 @@
-"""Which suites there are, which ids each one serves, and what to say when an id or a simulator is missing.
+"""The suites, their ids, and the errors for unknown ids and missing simulators.
 
-A suite is one module with `make(id, **options)` and, where it steps its own batches, `make_vec(id, num_envs,
-**options)`, plus a table `TASKS: dict[id, record]` that can be imported without the simulator. Its folder may hold its
-networks and `presets.yaml`, the settings of the agents for it. This is the only module that knows a prefix, and it
-imports no simulator. `register_suite` adds a suite of another package.
+A suite is one module with `make(id, **options)`, optionally `make_vec(id, num_envs, **options)` for its own loop over
+environments, and a table `TASKS: dict[id, record]` that can be imported without the simulator. Its folder may have
+networks and `presets.yaml`, the settings of the agents for it. Only this module knows the prefixes of ids; it imports
+no simulator. `register_suite` adds a suite of another package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TaskRecord(Protocol):
-    """What every entry of a suite's `TASKS` tells about its id."""
+    """Fields of every entry of `TASKS`; `Task` documents them."""
 
     @property
     def kind(self) -> str: ...
@@ -39,82 +39,83 @@ class TaskRecord(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """One id of a suite, for suites that need no more than this."""
+    """One id of a suite."""
 
     kind: str
-    """What the task asks for, in one word: navigation, keys, ..."""
+    """Kind of task in one word: navigation, keys, ..."""
     actions: tuple[str, ...]
-    """The name of each discrete action, in order."""
+    """Names of the discrete actions, in order."""
     max_steps: int | None
-    """Steps (of the agent, not of the simulator) until the episode is truncated."""
+    """Agent steps (not simulator steps) until the episode is truncated."""
     source: str
-    """Who used it, and where the level comes from."""
+    """Papers that used the task, and origin of the level."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Where the code, the table and the simulator of a family of ids are found."""
+    """Code, tasks, networks and simulator of a family of ids."""
 
     name: str
+    """Name of the suite in lists and messages."""
     prefix: str
-    """How its ids begin."""
+    """Prefix of its ids."""
     module: str
+    """Module with `make`."""
     tasks: str
-    """The module that holds `TASKS`."""
+    """Module with `TASKS`."""
     simulator: str | None = None
-    """The package it needs; None when it needs nothing beyond this library."""
+    """Package of the simulator; None: not needed."""
     extra: str | None = None
-    """The pip extra that installs the simulator."""
+    """pip extra that installs the simulator."""
     registers: str | None = None
-    """The module whose import adds the simulator's own ids to Gymnasium."""
+    """Module whose import registers the simulator's own ids with Gymnasium."""
     serves_all: bool = False
-    """Whether its `make` takes every id with the prefix, not only those in `TASKS`."""
+    """`make` takes every id with the prefix, not only those in `TASKS`."""
     limit_option: str = "max_steps"
-    """What its `make` calls the number of steps until truncation."""
+    """Name of the option of `make` for the number of steps until truncation."""
     adds_noise: bool = False
-    """Whether its `make` takes the options `clock` (True or False) and `noise` itself."""
+    """`make` has the options `clock` (True or False) and `noise`."""
     options: tuple[str, ...] = ()
-    """Where the options of its `make` are found, as module:name of dataclasses and functions, for their types."""
+    """Dataclasses and functions whose parameters are the options of `make`, as module:name; read for their types."""
     other_options: bool = False
-    """Whether `make` takes more options than those, which have no type."""
+    """`make` has further options, without types."""
     networks: str | None = None
-    """The module with `networks(net)`, or `networks()` where there is one kind; None for the generic ones."""
+    """Module with `networks(net)`, or `networks()` if there is one kind; None: the generic networks."""
     nets: tuple[str, ...] = ()
-    """The kinds of networks, where there are several."""
+    """Kinds of networks, if there are several."""
     learns_tasks_only: bool = False
-    """Whether the networks suit the ids of `TASKS` alone."""
+    """The networks support the ids of `TASKS` only."""
     count_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By the key of a count ("position", ...), the options that make the observation show it."""
+    """Key of a count ("position", ...) -> options that add this part to the observation."""
     rollout_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `make_vec` for callers that copy every observation at once."""
+    """Options of `make_vec` for callers that copy every observation immediately."""
     random_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `make` for an agent that acts at random."""
+    """Options of `make` for a random policy."""
     ends_with_moves: bool = False
-    """Whether the last three actions are forward, left and right, as AGENT=random-forward needs."""
+    """The last three actions are forward, left and right, which AGENT=random-forward needs."""
     reward_free: bool = False
-    """Whether a run is measured by its coverage (`make homes`), not by reward."""
+    """Runs are evaluated by coverage (`make homes`), not by reward."""
 
     def load(self) -> ModuleType:
-        """The module with `make`.
+        """Imports the module with `make`.
 
         Raises:
-            SuiteNotInstalledError: The simulator is not there.
+            SuiteNotInstalledError: The simulator is not installed.
         """
         self.require_simulator()
         return importlib.import_module(self.module)
 
     def serves(self, id: str) -> bool:
-        """Whether `make` of this suite takes the id; the simulator's other ids go to Gymnasium as they
-        are."""
+        """Whether `make` of this suite takes the id; other ids of the simulator are made by Gymnasium."""
         return id.startswith(self.prefix) and (self.serves_all or id in self.load_tasks())
 
     def load_tasks(self) -> dict[str, TaskRecord]:
-        """id -> record, without the simulator."""
+        """Returns id -> record; does not import the simulator."""
         tasks: dict[str, TaskRecord] = importlib.import_module(self.tasks).TASKS
         return tasks
 
     def load_networks(self, net: str | None) -> Networks | None:
-        """The suite's networks of a kind; None where the generic ones serve."""
+        """Returns the networks of this kind; None: the generic networks."""
         if self.networks is None:
             return None
         make = importlib.import_module(self.networks).networks
@@ -122,13 +123,13 @@ class Suite:
         return networks
 
     def presets(self) -> Path:
-        """The YAML file with the agents' settings for this suite; the general one where it brings none."""
+        """Returns the YAML file with the settings of the agents for this suite, or the general one."""
         spec = importlib.util.find_spec(self.module)
         own = Path(spec.origin).with_name("presets.yaml") if spec is not None and spec.origin else GENERAL_PRESETS
         return own if own.exists() else GENERAL_PRESETS
 
     def option_types(self) -> dict[str, Any]:
-        """name -> annotation of the options that are known; needs the simulator."""
+        """Returns name -> annotation of the options; imports the simulator."""
         types: dict[str, Any] = {}
         for place in self.options:
             module, name = place.split(":")
@@ -153,7 +154,7 @@ class Suite:
 
 
 GENERAL_PRESETS = Path(__file__).with_name("presets.yaml")
-"""The agents' settings for ids without presets of their own."""
+"""Settings of the agents for suites without presets."""
 
 SUITES: list[Suite] = [
     Suite(
@@ -221,40 +222,43 @@ SUITES: list[Suite] = [
 
 
 def register_suite(suite: Suite) -> None:
-    """Adds a suite from outside this package; `make`, `make_vec` and `make train` know its ids from now on.
+    """Registers a suite of another package with `make`, `make_vec` and `make train`.
 
     Raises:
-        ValueError: Another suite has that name, or its prefix claims the same ids.
+        ValueError: Another suite has the same name or an overlapping prefix.
     """
     for other in SUITES:
         if suite.name == other.name or suite.prefix.startswith(other.prefix) or other.prefix.startswith(suite.prefix):
-            raise ValueError(f"{suite.name} ({suite.prefix}...) clashes with {other.name} ({other.prefix}...)")
+            raise ValueError(
+                f"suite {suite.name} ({suite.prefix}...) conflicts with {other.name} ({other.prefix}...); choose "
+                "another name and prefix"
+            )
     SUITES.append(suite)
 
 
 class UnknownEnvironmentError(ValueError):
-    """No suite and no Gymnasium registration knows the id."""
+    """The id is in no suite and not registered with Gymnasium."""
 
 
 class SuiteNotInstalledError(ImportError):
-    """The id is known but its simulator is not installed; the message holds the pip command."""
+    """The simulator of the id is not installed; the message has the pip command."""
 
 
 def suite_of(id: str) -> Suite | None:
-    """The suite whose prefix `id` carries; None for ids of other packages."""
+    """Returns the suite whose prefix `id` has; None for ids of other packages."""
     return next((suite for suite in SUITES if id.startswith(suite.prefix)), None)
 
 
 def all_tasks() -> dict[str, tuple[Suite, TaskRecord]]:
-    """Every id this library serves, in the order of `SUITES`."""
+    """Returns all ids of the suites, in the order of `SUITES`."""
     return {id: (suite, task) for suite in SUITES for id, task in suite.load_tasks().items()}
 
 
 def unknown(id: str) -> UnknownEnvironmentError:
-    """The error for an id nobody knows, with the closest ids by spelling, whatever their case."""
+    """Returns the error for an unknown id, with the closest ids by spelling, ignoring case."""
     known = {name.lower(): name for name in [*gymnasium.registry, *all_tasks()]}
     close = [known[name] for name in difflib.get_close_matches(id.lower(), known, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "nothing is spelled like it;"
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "no id is similar;"
     return UnknownEnvironmentError(
         f"unknown environment id {id!r}; {hint} `python -m e3b_gym.envs` lists the ids of this library"
     )

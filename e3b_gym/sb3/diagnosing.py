@@ -4,7 +4,7 @@
     print(report)                    # one screen
     report.save("doctor")            # doctor.json and doctor.png
 
-Plays episodes with the model as it is. Nothing is trained, and the running scale of the bonus stays as it was.
+Runs episodes with the model. Nothing is trained, and the running scale of the bonus does not change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPTIONS = ("learning_rate", "ent_coef", "vf_coef")
 def diagnose(
     model: BaseAlgorithm, venv: VecEnv | None = None, episodes: int = 20, *, seed: int = 0, max_steps: int = MAX_STEPS
 ) -> Diagnosis:
-    """Plays some episodes and tells what keeps the agent from exploring.
+    """Runs some episodes and reports why the agent does or does not explore.
 
     `venv` is reset before and after. If it is the model's own, the next `learn()` starts new episodes.
 

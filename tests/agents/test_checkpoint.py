@@ -74,13 +74,13 @@ def test_the_best_outlives_a_restart_of_the_run(tmp_path: Path) -> None:
 def test_without_scores_there_is_no_best(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.save(numbered(1), 1)
-    with pytest.raises(FileNotFoundError, match="no best checkpoint: none was saved with a score yet; take the latest"):
+    with pytest.raises(FileNotFoundError, match="no best checkpoint: none was saved with a score yet; use the latest"):
         store.load_best()
 
 
 def test_a_checkpoint_of_another_agent_is_refused(tmp_path: Path) -> None:
     CheckpointStore(tmp_path, "PPO").save(numbered(1), 1)
-    with pytest.raises(CheckpointError, match="is no checkpoint of this library's IMPALA"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of this library's IMPALA"):
         CheckpointStore(tmp_path, "IMPALA").load_latest()
 
 
@@ -145,7 +145,7 @@ def newer(path: Path) -> None:
     [
         (truncate, "is damaged"),
         (empty, "is damaged"),
-        (foreign, "is no checkpoint of this library"),
+        (foreign, "is not a checkpoint of this library"),
         (code, "is damaged, or holds more than tensors"),
         (newer, f"has format {FORMAT + 1}.*update e3b_gym"),
     ],
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_used_gives_way_to_the_one_before(
 
 def test_without_any_usable_file_the_error_says_so(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    with pytest.raises(FileNotFoundError, match="has no checkpoint"):
         store.load_latest()
     truncate(store.save(numbered(1), 1))
     with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used.*damaged"):

@@ -130,7 +130,7 @@ def test_any_gymnasium_id_works() -> None:
 
 
 def test_ids_that_only_the_simulator_knows_come_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match="VizdoomBasic-v1 comes as VizDoom makes it"):
+    with pytest.warns(UserWarning, match="VizdoomBasic-v1 is an unmodified environment of VizDoom"):
         env = make("VizdoomBasic-v1")
     assert env.spec.id == "VizdoomBasic-v1"
     env.close()

@@ -1,4 +1,4 @@
-"""Rooms: layouts, rules, seeding, and that one world and many worlds are the same thing."""
+"""Rooms: layouts, rules, seeding, and that single and vector environments are identical."""
 
 import copy
 import pickle
@@ -329,7 +329,7 @@ def test_seeds_may_be_given_one_by_one_and_resets_without_one_go_on():
     np.testing.assert_array_equal(second["view"][0], second["view"][2])
     again = venv.reset(seed=[7, None, 7])[0]
     np.testing.assert_array_equal(again["view"][[0, 2]], first["view"][[0, 2]])
-    with pytest.raises(ValueError, match="got 2 seeds for 3 worlds"):
+    with pytest.raises(ValueError, match="got 2 seeds for 3 environments"):
         venv.reset(seed=[1, 2])
 
 
@@ -413,7 +413,7 @@ def test_ids_carry_what_the_registry_needs():
     ("id", "options", "message"),
     [
         ("Rooms-K99-v0", {}, "unknown task 'Rooms-K99-v0'; choose from Rooms-K10-v0"),
-        ("Rooms-K4-v0", {"rooms": 5}, "the id fixes the rooms, use Rooms-v0"),
+        ("Rooms-K4-v0", {"rooms": 5}, "the id fixes the number of rooms, use Rooms-v0"),
         ("Rooms-v0", {"colour": 1}, "no option colour; choose from clock, flat"),
         ("Rooms-v0", {"rooms": 1}, "rooms must be a whole number from 2 to 32, got 1"),
         ("Rooms-v0", {"rooms": 2.5}, "rooms must be a whole number from 2 to 32, got 2.5"),

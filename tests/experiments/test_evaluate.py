@@ -135,7 +135,7 @@ def test_greedy_and_best_have_files_of_their_own(trained):
 
 def test_best_without_a_best_checkpoint_is_refused(trained, capsys):
     assert main([f"RUN={trained}", "EPISODES=2", "CHECKPOINT=best"]) == 2
-    assert "holds no best checkpoint: none was saved with a score yet; take the latest" in capsys.readouterr().err
+    assert "has no best checkpoint: none was saved with a score yet; use the latest" in capsys.readouterr().err
 
 
 def test_the_result_is_printed_even_where_it_cannot_be_written(trained, capsys, monkeypatch):

@@ -123,7 +123,7 @@ def test_its_options_have_types_too(corridor, word, reason, tmp_path, capsys):
 
 
 def test_two_suites_cannot_claim_one_id(corridor):
-    with pytest.raises(ValueError, match="clashes with Toy"):
+    with pytest.raises(ValueError, match="conflicts with Toy"):
         register_suite(Suite("Other", "Toy-Corridor", "other", "other"))
 
 

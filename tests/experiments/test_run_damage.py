@@ -147,7 +147,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(agent, tmp_path
     assert main(tiny(run, "Rooms-K3-v0", agent, "checkpoint_minutes=1e-9")) == 0
     newest = sorted((run / "checkpoints").glob("checkpoint-*.pt"))[-1]
     os.truncate(newest, newest.stat().st_size // 2)
-    with pytest.warns(CheckpointWarning, match=r"going back to checkpoint-000002-32.pt \(32 frames\)"):
+    with pytest.warns(CheckpointWarning, match=r"using the earlier checkpoint-000002-32.pt \(32 frames\)"):
         assert main([f"RUN={run}", "RESUME=1"]) == 0
     assert "resuming at frame 32" in capsys.readouterr().out
     assert [int(row["frames"]) for row in rows(run)] == [FRAMES, 2 * FRAMES]

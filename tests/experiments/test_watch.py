@@ -13,7 +13,7 @@ from agents.checkpoint import CheckpointStore
 from experiments.players import load_player
 from experiments.runs import RunFolder
 from experiments.train import main as train
-from experiments.watch import STRIP, Scene, Show, Step, arranged, beside, main, panel, with_strip
+from experiments.watch import STRIP, Scene, Step, Viewer, arranged, main, panel, side_by_side, with_strip
 
 SUITES = {
     "minihack": ("MiniHack-LavaCross-Restricted-v0", "impala", "e3b"),
@@ -99,12 +99,12 @@ def test_the_bonus_shown_is_the_learned_one(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert train(tiny(run.path)) == 0
     learned = CheckpointStore(run.checkpoints).load_latest().state["learner"]["explorer"]
-    show = Show(run, "latest", ("ansi",), greedy=False, seed=0)
-    shown = show._explorer
+    viewer = Viewer(run, "latest", ("ansi",), greedy=False, seed=0)
+    shown = viewer._explorer
     for name, weights in shown.bonus.state_dict().items():
         assert torch.equal(weights, learned["bonus"][name]), name
     assert shown.mixer.state_dict() == learned["mixer"]
-    steps = list(show.scenes([5]))[-1].steps
+    steps = list(viewer.scenes([5]))[-1].steps
     assert steps[0].bonus > steps[-1].bonus >= 0
 
 
@@ -112,7 +112,7 @@ def test_the_bonus_shown_is_the_learned_one(tmp_path):
 def test_the_same_seed_shows_the_same_episode(agent, tmp_path):
     run = RunFolder(tmp_path / "run")
     assert train(tiny(run.path, "Rooms-K3-v0", agent, "env.max_steps=10", steps=FRAMES)) == 0
-    one, two = (list(Show(run, "latest", ("ansi",), False, 1).scenes([7]))[-1].steps for _ in range(2))
+    one, two = (list(Viewer(run, "latest", ("ansi",), False, 1).scenes([7]))[-1].steps for _ in range(2))
     assert one == two
 
 
@@ -120,16 +120,18 @@ def test_a_greedy_player_takes_the_most_probable_action(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert train(tiny(run.path)) == 0
     settings, _ = run.load()
-    show = Show(run, "latest", ("ansi",), greedy=True, seed=0)
-    player = load_player(run, settings, "latest", (show._env.observation_space, show._env.action_space), greedy=True)
-    obs, _ = show._env.reset(seed=0)
+    viewer = Viewer(run, "latest", ("ansi",), greedy=True, seed=0)
+    player = load_player(
+        run, settings, "latest", (viewer._env.observation_space, viewer._env.action_space), greedy=True
+    )
+    obs, _ = viewer._env.reset(seed=0)
     action = player.act({name: np.array(value)[None] for name, value in obs.items()}, np.ones(1, bool))
     assert action[0] == player.logits[0].argmax()
 
 
 def test_texts_stand_side_by_side_whatever_their_colours():
     left = "\x1b[31mab\nabcd"
-    assert beside(left, "1\n2\n3").split("\n") == ["\x1b[31mab\x1b[0m     1", "abcd   2", "       3"]
+    assert side_by_side(left, "1\n2\n3").split("\n") == ["\x1b[31mab\x1b[0m     1", "abcd   2", "       3"]
 
 
 def test_in_a_narrow_terminal_the_panel_stands_below():

@@ -1,12 +1,12 @@
-"""MiniGrid (Chevalier-Boisvert et al. 2023): the ids of the paper and of its prior work, RIDE, AGAC and NovelD.
+"""MiniGrid (Chevalier-Boisvert et al. 2023): the ids of the paper and of prior work, RIDE, AGAC and NovelD.
 
-Observation: Dict of `image` [7, 7, 3] uint8 (object, colour, state of the cells before the agent) and `direction`
+Observation: Dict of `image` [7, 7, 3] uint8 (object, colour, state of the cells in front of the agent) and `direction`
 (Discrete(4)).
 
-Differs from stock MiniGrid: `mission`, a text that is constant in these tasks, is left out; `terminated` wins where
-goal and time limit meet, and `info["is_success"]` says whether the goal was reached; the MultiRoom ids of prior work
-that MiniGrid does not register are here; `render_mode="ansi"` draws the map as coloured text. `MultiRoom-N4-S5-v0` has
-six rooms, as it always had upstream; `-v1` has four.
+Differs from stock MiniGrid: `mission`, a text that is constant in these tasks, is left out; reaching the goal at the
+time limit is `terminated`, not `truncated`; `info["is_success"]` is True if the goal was reached; the MultiRoom ids of
+prior work that MiniGrid does not register are registered; `render_mode="ansi"` draws the map as coloured text.
+`MultiRoom-N4-S5-v0` has six rooms, as upstream; `-v1` has four.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from e3b_gym.envs.registry import Task, unknown
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 
-# Objects are numbered up to 10 (the agent), colours up to 5, states up to 3.
+# Objects have indices up to 10 (the agent), colours up to 5, states up to 3.
 LARGEST_SYMBOL = 10
 
-# How a cell is drawn as text, and the terminal's number for its colour.
+# Characters of cells in text rendering, and terminal codes of colours.
 SYMBOLS = {"wall": "#", "floor": ".", "key": "k", "ball": "o", "box": "b", "goal": "G", "lava": "~"}
 AGENT = ">v<^"  # by direction
 COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "purple": 35, "grey": 37}
@@ -42,7 +42,7 @@ MISSING = {
 
 
 def _tasks() -> dict[str, Task]:
-    """The time limits are MiniGrid's own: 20 steps a room, 30 room_size^2, 144 a visited room, 10 size^2.
+    """The time limits are MiniGrid's: 20 steps per room, 30 room_size^2, 144 per visited room, 10 size^2.
 
     "Prior work" is RIDE, AGAC, NovelD and what followed them.
     """
@@ -76,12 +76,12 @@ TASKS = _tasks()
 def make(
     id: str, *, image_only: bool = False, position: bool = False, mission: bool = False, **options: Any
 ) -> gymnasium.Env[Any, Any]:
-    """A MiniGrid environment.
+    """Makes a MiniGrid environment.
 
     Args:
         id: Any id that MiniGrid registers, or one of `TASKS`.
-        image_only: The observation is the image itself, not a Dict.
-        position: Adds `position`, the agent's (x, y) on the map, which `-position` counts need.
+        image_only: The observation is the image, not a Dict.
+        position: Adds `position`, the agent's (x, y) on the map, which the `-position` methods count.
         mission: Keeps the mission text, for tasks in which it varies (Fetch, GoToDoor, ...).
         **options: Passed to MiniGrid: `render_mode` ("ansi" as well), `max_steps`, `agent_view_size`, `tile_size`, ...
     """
@@ -90,8 +90,8 @@ def make(
     _register_missing()
     if id not in gymnasium.registry:
         raise unknown(id)
-    # By spec, for by id Gymnasium warns that -v0 is out of date, and without the passive checker, which warns
-    # about the text space that is dropped here and costs time at every step.
+    # By spec, because by id Gymnasium warns that -v0 is outdated; without the passive checker, which warns about the
+    # text space that is dropped here and costs time at every step.
     as_text = options.get("render_mode") == "ansi"
     options |= {"render_mode": None} if as_text else {}
     stock = gymnasium.make(gymnasium.registry[id], disable_env_checker=True, **options)
@@ -109,7 +109,7 @@ def _register_missing() -> None:
 
 
 class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """Chooses what is seen of a MiniGrid environment, and says how an episode ended."""
+    """Selects the observation of a MiniGrid environment, and adds `info["is_success"]`."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         as_text: bool = False,
     ) -> None:
         if image_only and (position or mission):
-            raise ValueError("image_only leaves no room for position or mission; choose one")
+            raise ValueError("image_only=True returns the image alone, without position or mission; choose one")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self, image_only=image_only, position=position, mission=mission, as_text=as_text
         )
@@ -134,7 +134,7 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         self._position = position
         self._kept = ("image", "direction", "mission") if mission else ("image", "direction")
         parts: dict[str, spaces.Space[Any]] = {name: stock[name] for name in self._kept}
-        # MiniGrid declares 0..255, and SB3 then takes a 7 x 7 board of symbols for a photograph and fails.
+        # MiniGrid declares 0..255; SB3 then treats the 7 x 7 grid of symbols as an image and fails.
         parts["image"] = spaces.Box(0, LARGEST_SYMBOL, stock["image"].shape, np.uint8)
         if position:
             width, height = env.get_wrapper_attr("width"), env.get_wrapper_attr("height")
@@ -164,13 +164,13 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         return "ansi" if self._as_text else self.env.render_mode
 
     def render(self) -> Any:
-        """With "ansi" the whole map, one character a cell, colours as terminal escapes; else MiniGrid's picture."""
+        """Returns the whole map as text with terminal colours for "ansi", otherwise MiniGrid's image."""
         if not self._as_text:
             return self.env.render()
-        world: Any = self.env.unwrapped
-        rows = [[_draw(world.grid.get(x, y)) for x in range(world.width)] for y in range(world.height)]
-        x, y = world.agent_pos
-        rows[y][x] = f"\x1b[1;31m{AGENT[world.agent_dir]}\x1b[0m"
+        unwrapped: Any = self.env.unwrapped
+        rows = [[_draw(unwrapped.grid.get(x, y)) for x in range(unwrapped.width)] for y in range(unwrapped.height)]
+        x, y = unwrapped.agent_pos
+        rows[y][x] = f"\x1b[1;31m{AGENT[unwrapped.agent_dir]}\x1b[0m"
         return "\n".join(" ".join(row) for row in rows)
 
 

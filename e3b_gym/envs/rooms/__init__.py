@@ -1,23 +1,23 @@
-"""Rooms: a small, fast world in which only exploration finds the reward.
+"""Rooms: a small, fast environment whose reward can be found only by exploration.
 
-A chain of rooms (3 x 3 floor each) is laid out by a random self-avoiding walk on a coarse grid and joined by
-closed doors, anew in every episode. The agent starts in the first room; reaching the goal in the last room
-pays +1 and ends the episode, nothing else pays. After `max_steps` steps the episode is truncated.
+In every episode a random self-avoiding walk on a coarse grid gives a new chain of rooms (3 x 3 floor each), connected
+by closed doors. The agent starts in the first room; reaching the goal in the last room gives reward 1 and ends the
+episode; all other rewards are 0. After `max_steps` steps the episode is truncated.
 
-Actions: 0 up, 1 right, 2 down, 3 left, 4 open: opens every closed door in the four neighbouring cells, for
-good. Walls and closed doors block a move; a blocked move passes the time.
+Actions: 0 up, 1 right, 2 down, 3 left, 4 open, which opens every closed door in the four neighbouring cells; doors stay
+open. Walls and closed doors block a move; a blocked move counts as a step.
 
-Observation (Dict), or with `flat=True` the same as one float32 vector of one-hots and bits, as MLPs like it:
-    view     [7, 7] uint8 tiles around the agent, who is in the centre cell; walls do not hide what is behind:
+Observation (Dict), or with `flat=True` one float32 vector of one-hots and bits, for MLPs:
+    view     [7, 7] uint8 tiles around the agent, which is in the centre; walls do not hide what is behind:
              0 nothing, 1 floor, 2 wall, 3 closed door, 4 open door, 5 goal
     position [2] x and y on the map, from the top left
-    clock    with `clock=True`: [10] bits of the number of steps taken, the lowest first. No action touches
-             it, yet it makes every observation of an episode new: counting whole observations is useless
-    noise    with `noise=n`: [n] fair random bits, drawn anew at every step
+    clock    with `clock=True`: [10] bits of the number of steps, least significant first. No action affects it,
+             but every observation of an episode is new, so counting whole observations is useless
+    noise    with `noise=n`: [n] fair random bits, drawn at every step
 
-Worlds live in arrays and are advanced by compiled loops; a single env is a batch of one. World i of a batch
-seeded with s is the single env seeded with s + i, episode after episode. A seed fixes the layouts whatever
-the options `clock`, `noise` and `flat` are.
+The state of all environments is in arrays, stepped by compiled loops; a single environment is a batch of one.
+Environment i of a batch with seed s is identical to a single environment with seed s + i, over all episodes. A seed
+fixes the layouts for all values of the options `clock`, `noise` and `flat`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from e3b_gym.envs.rooms._worlds import (
+from e3b_gym.envs.rooms._state import (
     ACTIONS,
     RENDER_MODES,
     Array,
     Layout,
     Observation,
     RoomsConfig,
-    Worlds,
+    RoomsState,
     default_max_steps,
 )
 
@@ -58,7 +58,7 @@ __all__ = [
 
 
 def _row(observations: Observation, i: int) -> Observation:
-    """World i's own observation out of a batch, as a copy."""
+    """Returns a copy of the observation of environment i."""
     if isinstance(observations, dict):
         return {name: part[i].copy() for name, part in observations.items()}
     return np.array(observations[i])
@@ -70,7 +70,7 @@ def _check_render_mode(render_mode: str | None) -> None:
 
 
 class RoomsEnv(gymnasium.Env[Observation, Any]):
-    """One world. `info["is_success"]` comes with the last step of an episode."""
+    """One environment. The last step of an episode has `info["is_success"]`."""
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         _check_render_mode(render_mode)
@@ -79,40 +79,40 @@ class RoomsEnv(gymnasium.Env[Observation, Any]):
         self.render_mode = render_mode
         self.observation_space = self.config.observation_space()
         self.action_space = spaces.Discrete(len(ACTIONS))
-        self._worlds = Worlds(1, self.config)
+        self._state = RoomsState(1, self.config)
         self._in_episode = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
-        self._worlds.seed([seed])
-        self._worlds.begin(self._worlds.everyone)
+        self._state.seed([seed])
+        self._state.begin(self._state.all_rows)
         self._in_episode = True
-        return _row(self._worlds.observe(), 0), {}
+        return _row(self._state.observe(), 0), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if not self._in_episode:
             raise ResetNeeded("no episode is running; call reset() before step()")
-        reward, terminated, truncated = self._worlds.advance(np.array([action]))
+        reward, terminated, truncated = self._state.advance(np.array([action]))
         self._in_episode = not (terminated[0] or truncated[0])
         info = {} if self._in_episode else {"is_success": bool(terminated[0])}
-        observation = _row(self._worlds.observe(), 0)
+        observation = _row(self._state.observe(), 0)
         return observation, float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
 
     def layout(self) -> Layout:
-        """The full map with the agent's cell."""
-        return self._worlds.layout(0)
+        """Returns the full map and the agent's position."""
+        return self._state.layout(0)
 
     def render(self) -> Any:
-        return self._worlds.render(0, self.render_mode)
+        return self._state.render(0, self.render_mode)
 
 
 class RoomsVectorEnv(VectorEnv[Observation, Any, Any]):
-    """N worlds, resetting in the step in which an episode ends (`AutoresetMode.SAME_STEP`).
+    """N environments, which reset in the step that ends an episode (`AutoresetMode.SAME_STEP`).
 
-    Infos are those of Gymnasium's SyncVectorEnv in that mode: where episodes ended, `final_obs` holds their
-    last observations and `final_info` their `is_success`, with masks (`_final_obs`, ...); else nothing.
+    Infos are those of Gymnasium's SyncVectorEnv in that mode: for ended episodes `final_obs` has the terminal
+    observations and `final_info` their `is_success`, with masks (`_final_obs`, ...); otherwise infos are empty.
     """
 
     def __init__(self, num_envs: int, render_mode: str | None = None, **options: Any) -> None:
@@ -127,38 +127,41 @@ class RoomsVectorEnv(VectorEnv[Observation, Any, Any]):
         self.single_action_space = spaces.Discrete(len(ACTIONS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._worlds = Worlds(num_envs, self.config)
+        self._state = RoomsState(num_envs, self.config)
         self._in_episode = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begins a new episode everywhere; an int seeds world i with seed + i, a sequence gives each its own.
+        """Starts a new episode in every environment.
 
-        A world that gets no seed continues its random stream. `options` are not used.
+        Args:
+            seed: an int seeds environment i with seed + i; a sequence has one seed per environment. Without a seed, an
+                environment continues its random stream.
+            options: not used.
         """
         if seed is None:
             seed = [None] * self.num_envs
         elif isinstance(seed, int | np.integer):
             seed = [int(seed) + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
-            raise ValueError(f"got {len(seed)} seeds for {self.num_envs} worlds; give one int or one seed for each")
-        self._worlds.seed(seed)
-        self._worlds.begin(self._worlds.everyone)
+            raise ValueError(f"got {len(seed)} seeds for {self.num_envs} environments; pass one int or a seed for each")
+        self._state.seed(seed)
+        self._state.begin(self._state.all_rows)
         self._in_episode = True
-        return self._worlds.observe(), {}
+        return self._state.observe(), {}
 
     def step(self, actions: Any) -> tuple[Observation, Array, Array, Array, dict[str, Any]]:
         if not self._in_episode:
             raise ResetNeeded("no episode is running; call reset() before step()")
-        reward, terminated, truncated = self._worlds.advance(np.asarray(actions))
-        observations = self._worlds.observe()
+        reward, terminated, truncated = self._state.advance(np.asarray(actions))
+        observations = self._state.observe()
         ended = terminated | truncated
         infos: dict[str, Any] = {}
         if ended.any():
             infos = self._final_infos(observations, ended, terminated)
-            self._worlds.begin(ended)
-            self._worlds.observe_into(observations, ended)
+            self._state.begin(ended)
+            self._state.observe_into(observations, ended)
         return observations, reward, terminated, truncated, infos
 
     def _final_infos(self, observations: Observation, ended: Array, terminated: Array) -> dict[str, Any]:
@@ -170,18 +173,18 @@ class RoomsVectorEnv(VectorEnv[Observation, Any, Any]):
         return {"final_obs": final_obs, "final_info": final_info, **masks}
 
     def layout(self, i: int) -> Layout:
-        """The full map of world i with its agent's cell."""
-        return self._worlds.layout(i)
+        """Returns the full map of environment i and its agent's position."""
+        return self._state.layout(i)
 
     def render(self) -> tuple[Any, ...] | None:
         if self.render_mode is None:
             return None
-        return tuple(self._worlds.render(i, self.render_mode) for i in range(self.num_envs))
+        return tuple(self._state.render(i, self.render_mode) for i in range(self.num_envs))
 
 
 @dataclass(frozen=True)
 class RoomsTask:
-    """What the registry says about an id."""
+    """One id of the suite; the fields are those of `registry.Task`."""
 
     rooms: int
     max_steps: int
@@ -195,23 +198,23 @@ TASKS["Rooms-v0"] = TASKS["Rooms-K4-v0"]
 
 
 def _options_for(id: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Joins an id's fixed settings with the caller's; names what does not fit."""
+    """Returns the settings of an id together with the caller's options; raises ValueError for unknown options."""
     if id not in TASKS:
         raise ValueError(f"unknown task {id!r}; choose from {', '.join(sorted(TASKS))}")
     allowed = {"max_steps", "clock", "noise", "flat", "render_mode"}
     if id == "Rooms-v0":
         allowed.add("rooms")
     if unknown := sorted(set(options) - allowed):
-        hint = "; the id fixes the rooms, use Rooms-v0 to choose them" if "rooms" in unknown else ""
+        hint = "; the id fixes the number of rooms, use Rooms-v0 to choose it" if "rooms" in unknown else ""
         raise ValueError(f"{id} has no option {', '.join(unknown)}; choose from {', '.join(sorted(allowed))}{hint}")
     return {"rooms": TASKS[id].rooms, **options}
 
 
 def make(id: str, **options: Any) -> RoomsEnv:
-    """One world by id, e.g. `make("Rooms-K5-v0", clock=True, noise=256, flat=True, render_mode="ansi")`."""
+    """Makes one environment, e.g. `make("Rooms-K5-v0", clock=True, noise=256, flat=True, render_mode="ansi")`."""
     return RoomsEnv(**_options_for(id, options))
 
 
 def make_vec(id: str, num_envs: int, **options: Any) -> RoomsVectorEnv:
-    """`num_envs` worlds by id, with the options of `make`."""
+    """Makes `num_envs` environments with the options of `make`."""
     return RoomsVectorEnv(num_envs, **_options_for(id, options))

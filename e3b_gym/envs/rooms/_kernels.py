@@ -1,14 +1,14 @@
-"""The compiled inner loops of `rooms.py`: N worlds side by side in arrays, one row per world.
+"""The compiled loops of Rooms: the state of N environments in arrays, one row per environment.
 
-Every function takes the arrays it reads and writes; nothing here keeps state or calls a global generator.
-Randomness is splitmix64 (Steele, Lea and Flood 2014): one 64-bit word per world and stream, so that worlds
-cannot influence each other and the size of the batch cannot change a world's future.
+Every function takes the arrays that it reads and writes; there is no other state and no global random generator.
+Random numbers are splitmix64 (Steele, Lea and Flood 2014): one 64-bit word per environment and stream, so that an
+environment depends neither on the others nor on their number.
 
 Arrays:
     streams [N, 2] uint64: the state of the layout stream and of the noise stream
-    tiles   [N, S + 2 * MARGIN, S + 2 * MARGIN] uint8: the maps as [y, x]; views may hang into the margin
+    tiles   [N, S + 2 * MARGIN, S + 2 * MARGIN] uint8: the maps as [y, x]; views may extend into the margin
     agent   [N, 2] int64: x, y without the margin
-    elapsed [N] int64: steps since the episode began
+    elapsed [N] int64: steps since the start of the episode
 """
 
 from typing import Any
@@ -44,20 +44,20 @@ def _mix(z: Any) -> Any:
 
 @cached_njit()
 def _draw(streams: Array, i: int, stream: int) -> Any:
-    """The next 64 random bits of one stream of world i."""
+    """Returns the next 64 random bits of one stream of environment i."""
     streams[i, stream] += _GAMMA
     return _mix(streams[i, stream])
 
 
 @cached_njit()
 def _below(streams: Array, i: int, n: int) -> Any:
-    """A uniform integer in [0, n) from the layout stream (multiply and shift: a bias under n / 2^32)."""
+    """Returns a uniform integer in [0, n) from the layout stream (multiply and shift: bias below n / 2^32)."""
     return np.int64(((_draw(streams, i, LAYOUT_STREAM) >> _S32) * np.uint64(n)) >> _S32)
 
 
 @cached_njit()
 def seed_streams(seeds: Array, streams: Array) -> None:
-    """Starts both streams of each world from its seed, mixed so that neighbouring seeds start far apart."""
+    """Seeds both streams of each environment; seeds are mixed, so that consecutive seeds give unrelated streams."""
     for i in range(len(seeds)):
         streams[i, LAYOUT_STREAM] = _mix(seeds[i] + _GAMMA)
         streams[i, NOISE_STREAM] = _mix(seeds[i] ^ _NOISE_SALT)
@@ -65,7 +65,7 @@ def seed_streams(seeds: Array, streams: Array) -> None:
 
 @cached_njit()
 def _step_towards(direction: int) -> tuple[int, int]:
-    """(dx, dy) of up, right, down, left."""
+    """Returns (dx, dy) of up, right, down, left."""
     if direction == UP:
         return 0, -1
     if direction == RIGHT:
@@ -77,7 +77,7 @@ def _step_towards(direction: int) -> tuple[int, int]:
 
 @cached_njit()
 def _is_free(path: Array, length: int, x: int, y: int) -> bool:
-    """Whether the coarse cell (x, y) is on the grid (len(path) cells wide) and off the path so far."""
+    """Whether the coarse cell (x, y) is on the grid (len(path) cells wide) and not on the path so far."""
     if x < 0 or y < 0 or x >= len(path) or y >= len(path):
         return False
     for k in range(length):  # noqa: SIM110 (numba compiles no generator expressions)
@@ -88,7 +88,7 @@ def _is_free(path: Array, length: int, x: int, y: int) -> bool:
 
 @cached_njit()
 def _grow_path(streams: Array, i: int, path: Array) -> bool:
-    """One try at a self-avoiding walk of len(path) coarse cells; False where it ran into a dead end."""
+    """Samples a self-avoiding walk of len(path) coarse cells; returns False at a dead end."""
     path[0, 0] = _below(streams, i, len(path))
     path[0, 1] = _below(streams, i, len(path))
     for k in range(1, len(path)):
@@ -119,8 +119,8 @@ def _build_rooms(grid: Array, path: Array) -> None:
 
 
 @cached_njit()
-def _hang_doors(streams: Array, i: int, grid: Array, path: Array) -> None:
-    """A closed door between consecutive rooms, in one of the three cells of the wall they share."""
+def _place_doors(streams: Array, i: int, grid: Array, path: Array) -> None:
+    """Places a closed door between consecutive rooms, in one of the three cells of their common wall."""
     for k in range(1, len(path)):
         dx, dy = path[k, 0] - path[k - 1, 0], path[k, 1] - path[k - 1, 1]
         along = 1 + _below(streams, i, 3)
@@ -131,7 +131,7 @@ def _hang_doors(streams: Array, i: int, grid: Array, path: Array) -> None:
 
 @cached_njit()
 def begin_episodes(rows: Array, streams: Array, tiles: Array, agent: Array, elapsed: Array, path: Array) -> None:
-    """A new layout, start and goal for each world in `rows` [N] bool; `path` [rooms, 2] is scratch."""
+    """Samples a layout, start and goal for each environment of `rows` [N] bool; `path` [rooms, 2] is scratch memory."""
     last = len(path) - 1
     for i in range(len(rows)):
         if not rows[i]:
@@ -139,7 +139,7 @@ def begin_episodes(rows: Array, streams: Array, tiles: Array, agent: Array, elap
         while not _grow_path(streams, i, path):
             pass
         _build_rooms(tiles[i], path)
-        _hang_doors(streams, i, tiles[i], path)
+        _place_doors(streams, i, tiles[i], path)
         for axis in range(2):
             agent[i, axis] = PITCH * path[0, axis] + 1 + _below(streams, i, 3)
         x = MARGIN + PITCH * path[last, 0] + 1 + _below(streams, i, 3)
@@ -159,7 +159,7 @@ def advance(
     terminated: Array,
     truncated: Array,
 ) -> None:
-    """One step of every world; writes reward [N] float64, terminated [N] bool and truncated [N] bool."""
+    """Steps every environment; writes reward [N] float64, terminated [N] bool and truncated [N] bool."""
     for i in range(len(actions)):
         x, y = agent[i, 0] + MARGIN, agent[i, 1] + MARGIN
         if actions[i] == OPEN:
@@ -191,7 +191,7 @@ def observe(
     clock: Array,
     noise: Array,
 ) -> None:
-    """Writes what each world in `rows` [N] bool shows now; clock and noise may have width 0."""
+    """Writes the observation of each environment of `rows` [N] bool; clock and noise may have width 0."""
     for i in range(len(rows)):
         if not rows[i]:
             continue
@@ -210,7 +210,7 @@ def observe(
 
 @cached_njit()
 def flatten(rows: Array, side: int, view: Array, position: Array, clock: Array, noise: Array, flat: Array) -> None:
-    """The same observation as one float32 vector: one-hot tiles, one-hot x, one-hot y, clock, noise."""
+    """Writes the observation as one float32 vector: one-hot tiles, one-hot x, one-hot y, clock, noise."""
     cells = VIEW * VIEW
     for i in range(len(rows)):
         if not rows[i]:

@@ -1,16 +1,15 @@
-"""VizDoom MyWayHome: find the vest in a maze of rooms, from pixels (Pathak et al. 2017; the paper's Section
-4.2).
+"""VizDoom MyWayHome: find the vest in a maze of rooms, from pixels (Pathak et al. 2017; Section 4.2 of the paper).
 
-Dense starts anywhere in the maze (17 spots, any heading); Sparse and VerySparse start at one far spot and
-face one way (a scripted player that knows the maze needs about 80 and 90 steps). Reaching the vest pays 1 and
-ends the episode; every tic costs 0.0001; 2100 tics (350 steps) are the time limit.
+Dense starts anywhere in the maze (17 spots, any heading); Sparse and VerySparse start at one distant spot with a fixed
+heading (a scripted player that knows the maze needs about 80 and 90 steps). Reaching the vest gives reward 1 and ends
+the episode; every tic costs 0.0001; the time limit is 2100 tics (350 steps).
 
-Observation: uint8 [4, 42, 42], the last four frames, oldest first; a frame is the brighter of the last two of
-six tics, in gray, averaged down from 160x120. Channels come first, as PyTorch's convolutions and
-Stable-Baselines3's image check expect. Rewards are summed over the six tics and not clipped.
+Observation: uint8 [4, 42, 42], the last four frames, oldest first; a frame is the maximum of the last two of six tics,
+in gray, averaged down from 160x120. Channels come first, as PyTorch's convolutions and Stable-Baselines3's image check
+expect. Rewards are summed over the six tics and not clipped.
 
-Differs from stock ViZDoom: time limits are `truncated`; the last observation is the last screen the engine
-drew, where stock returns zeros; seeds fix the whole sequence of episodes; nothing is written to the working
+Differs from stock ViZDoom: time limits are `truncated`; the terminal observation is the last screen that the engine
+rendered, where stock returns zeros; seeds fix the whole sequence of episodes; nothing is written to the working
 directory.
 """
 
@@ -34,7 +33,7 @@ SPAWNS: dict[str, Spawn | None] = {
     "VizdoomMyWayHomeSparse-v0": SPARSE,
     "VizdoomMyWayHomeVerySparse-v0": VERY_SPARSE,
 }
-# Each action presses the buttons named; ICM had three buttons and could also wait.
+# Each action presses the button of that name; ICM had three buttons and the action wait.
 FIVE_BUTTONS = ("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT")
 THREE_BUTTONS = ("WAIT", "MOVE_FORWARD", "TURN_LEFT", "TURN_RIGHT")
 SKIP, STACK, SIDE, MAX_STEPS = 6, 4, 42, 350
@@ -48,15 +47,15 @@ TASKS = {
 
 
 def make(id: str, **options: Any) -> MyWayHome:
-    """One of the three variants; the options are those of `MyWayHome`, without the spawn."""
+    """Makes one of the three variants; the options are those of `MyWayHome`, without `spawn`."""
     return MyWayHome(SPAWNS[id], **options)
 
 
 class MyWayHome(gymnasium.Env[NDArray[np.uint8], np.int64]):
-    """Find the vest. The engine starts with the first reset and ends with `close`.
+    """The MyWayHome environment. The engine starts at the first reset and stops at `close`.
 
     Args:
-        spawn: Where to start; None for anywhere.
+        spawn: Start of every episode; None: a random start.
         buttons: 5 for turning, walking and side steps (the paper), 3 for turning, walking and waiting (ICM).
         max_steps: Steps until truncation.
         render_mode: "rgb_array" for the engine's screen.
@@ -128,9 +127,9 @@ class MyWayHome(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
     @property
     def position(self) -> tuple[float, float, float]:
-        """x and y on the map and the heading in degrees; of the last tic in which the player was in the maze."""
+        """x and y on the map and the heading in degrees, at the last tic in which the player was in the maze."""
         if self._game is None:
-            raise ResetNeeded("the player stands nowhere before the first reset()")
+            raise ResetNeeded("there is no position before the first reset(); call reset()")
         from vizdoom import GameVariable
 
         x, y, angle = (
@@ -152,7 +151,7 @@ class MyWayHome(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
 
 def _start_game(action_names: tuple[str, ...], spawn: Spawn | None) -> Any:
-    """A running engine with the settings of the installed my_way_home.cfg, but for the screen and the time limit."""
+    """Starts the engine with the settings of the installed my_way_home.cfg, except for screen and time limit."""
     import vizdoom
 
     game = vizdoom.DoomGame()
@@ -160,7 +159,7 @@ def _start_game(action_names: tuple[str, ...], spawn: Spawn | None) -> Any:
     game.set_doom_skill(5)
     game.set_living_reward(TIC_REWARD)
     game.set_episode_start_time(10)  # by then the gun is drawn
-    game.set_episode_timeout(0)  # counted here: the engine has no screen to show once its own limit is reached
+    game.set_episode_timeout(0)  # counted here: the engine renders no screen after its own limit
     game.set_available_buttons([getattr(vizdoom.Button, name) for name in action_names if name != "WAIT"])
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_window_visible(False)
@@ -174,7 +173,7 @@ def _start_game(action_names: tuple[str, ...], spawn: Spawn | None) -> Any:
 
 
 def _area_weights(source: int, target: int) -> NDArray[np.float32]:
-    """[target, source]: how much of each source pixel falls into each target pixel; rows sum to 1."""
+    """Returns [target, source]: the share of each source pixel in each target pixel; rows sum to 1."""
     edges = np.linspace(0, source, target + 1)
     pixels = np.arange(source)
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
@@ -187,6 +186,6 @@ _COLUMNS = _area_weights(SCREEN_WIDTH, SIDE).T.copy()  # [160, 42]
 
 
 def _shrink(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[120, 160] -> [42, 42], each pixel the mean of the area it covers."""
+    """[120, 160] -> [42, 42]; each pixel is the mean of the area that it covers."""
     small: NDArray[np.uint8] = np.rint(_ROWS @ screen.astype(np.float32) @ _COLUMNS).astype(np.uint8)
     return small

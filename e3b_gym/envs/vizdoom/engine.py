@@ -1,10 +1,9 @@
-"""Starting the Doom engine so that it leaves nothing behind, however this process ends.
+"""Starts the Doom engine so that it leaves no files or processes, however this process ends.
 
-ViZDoom runs the engine as a child process. Left to itself the engine creates `_vizdoom/` in the working
-directory, lives on when the process that plays is killed, and then keeps its shared memory (10 MB each). Here
-it starts through a launcher (this file, run as a script) in a scratch directory that is gone once it runs; on
-Linux the kernel ends it together with its parent, and the names of its shared memory are removed as soon as
-both sides have it open.
+ViZDoom runs the engine as a child process. By default the engine creates `_vizdoom/` in the working directory, keeps
+running when its parent process is killed, and then keeps its shared memory (10 MB). Here a launcher (this file, run
+as a script) starts it in a temporary directory that is deleted once it runs. On Linux the kernel kills it together with
+its parent, and its shared memory is unlinked as soon as both sides have opened it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def start(game: DoomGame, wad: bytes, engine: Path) -> None:
 
 
 def _write_launcher(scratch: Path, engine: Path) -> Path:
-    """An executable that ViZDoom can start in place of the engine."""
+    """Writes an executable that ViZDoom can start in place of the engine."""
     command = shlex.join([sys.executable, "-I", "-S", __file__, str(scratch), str(engine)])
     launcher = scratch / "launch"
     launcher.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
@@ -46,15 +45,15 @@ def _write_launcher(scratch: Path, engine: Path) -> Path:
 
 
 def _unlink_shared_memory(scratch: Path) -> None:
-    with suppress(FileNotFoundError):  # no launcher, or a system that keeps shared memory elsewhere
+    with suppress(FileNotFoundError):  # no launcher, or a system with shared memory elsewhere
         instance = (scratch / "instance").read_text()
         for kind in ("MQCtr", "MQDoom", "SM"):
             Path("/dev/shm", f"ViZDoom{kind}{instance}").unlink()
 
 
 def _become_engine(scratch: str, engine: str, *arguments: str) -> None:
-    """In the child: note the instance, move to the scratch directory, tie this process to its parent, and
-    turn into the engine."""
+    """In the child: saves the instance id, changes to the temporary directory, requests to be killed with the parent,
+    and executes the engine."""
     os.chdir(scratch)
     Path("instance").write_text(arguments[arguments.index("+viz_instance_id") + 1])
     if sys.platform == "linux":

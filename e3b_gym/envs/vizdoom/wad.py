@@ -1,14 +1,14 @@
-"""The sparse maps of MyWayHome, made in memory from the map that ViZDoom installs.
+"""The sparse maps of MyWayHome, generated in memory from the map that ViZDoom installs.
 
-Pathak et al. (2017) used two variants of `my_way_home.wad` with a fixed start. What is reproduced here is the spot and
-the heading measured in those variants; whether they differ in anything else was not compared.
+Pathak et al. (2017) used two variants of `my_way_home.wad` with a fixed start. This module reproduces the spot and the
+heading measured in those variants; other differences were not checked.
 In the installed map a script that runs when the player enters chooses the start,
 
     spot = random(start, start + count - 1);  angle = random(0.0, 1.0)      (one full turn is 1.0)
 
-so a variant is the installed map with `count` = 1 and the angle a constant. `start` and `count` are map
-variables with initial values in the MINI chunk of the compiled script (lump BEHAVIOR); the angle is nine
-bytes of its code. All replaced values keep their length, so no offset in the file moves.
+so a variant is the installed map with `count` = 1 and a constant angle. `start` and `count` are map variables with
+initial values in the MINI chunk of the compiled script (lump BEHAVIOR); the angle is nine bytes of its code. All
+replaced values keep their length, so no offset in the file changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Spawn:
     """A fixed start."""
 
     spot: int
-    """Which map spot, by its thing id."""
+    """Thing id of the map spot."""
     x: float
     y: float
     angle: int
@@ -43,14 +43,13 @@ _RANDOM_ANGLE = bytes.fromhex("b0 00 00 03 00 00 01 00 39")
 
 
 def with_fixed_spawn(wad: bytes, spawn: Spawn) -> bytes:
-    """The map `wad` (the contents of the installed `my_way_home.wad`) with one start and one heading.
+    """Returns the map `wad` (the contents of the installed `my_way_home.wad`) with one start and one heading.
 
     Raises:
-        ValueError: The bytes to replace are not in the map exactly once, so this is another map or another
-            release.
+        ValueError: The bytes to replace do not occur exactly once, so this is another map or release.
     """
     angle = round(spawn.angle / 360 * _FIXED_POINT)
-    # push byte 0 (the player), push word angle, and two no-ops in place of what is left
+    # push byte 0 (the player), push word angle, and two no-ops for the remaining bytes
     fixed_angle = struct.pack("<3Bi2B", 0xA7, 0, 3, angle, 0, 0)
     wad = _replace_once(wad, _VARIABLES + _ALL_SPOTS, _VARIABLES + struct.pack("<2i", spawn.spot, 1))
     return _replace_once(wad, _RANDOM_ANGLE, fixed_angle)

@@ -1,6 +1,6 @@
-"""The state of N worlds of `rooms.py` in arrays, with its settings, its map and its pictures.
+"""The state of N Rooms environments in arrays, with settings, maps and rendering.
 
-The loops themselves are in `_kernels.py`; here are the arrays they run on and the checks before them.
+The compiled loops are in `_kernels.py`; this module has the arrays and the checks.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ Observation = Array | dict[str, Array]
 
 
 def default_max_steps(rooms: int) -> int:
-    """100 steps for 4 rooms, 150 for 5, and so on."""
+    """Returns 100 steps for 4 rooms, 150 for 5, and so on."""
     return max(50, 50 * (rooms - 2))
 
 
 @dataclass(frozen=True)
 class RoomsConfig:
-    """What a world looks like; checks itself."""
+    """Options of the environment; invalid values raise ValueError."""
 
     rooms: int = 4
-    """Length of the chain, 2 to 32."""
+    """Number of rooms, 2 to 32."""
     max_steps: int | None = None
-    """Steps until truncation; None gives 50 for each room beyond the second, and at least 50."""
+    """Steps until truncation; None: 50 for each room beyond the second, at least 50."""
     clock: bool = False
-    """Show the number of steps as 10 bits."""
+    """Add the number of steps as 10 bits."""
     noise: int = 0
-    """How many random bits to show."""
+    """Number of random bits to add."""
     flat: bool = False
     """One float32 vector instead of a Dict."""
 
@@ -81,11 +81,11 @@ class RoomsConfig:
 
     @property
     def flat_length(self) -> int:
-        """Entries of the flat observation."""
+        """Length of the flat observation."""
         return VIEW * VIEW * TILES + 2 * self.side + (CLOCK_BITS if self.clock else 0) + self.noise
 
     def observation_space(self) -> spaces.Space[Any]:
-        """The space of one world's observation."""
+        """Returns the observation space of one environment."""
         if self.flat:
             return spaces.Box(0.0, 1.0, (self.flat_length,), np.float32)
         parts: dict[str, spaces.Space[Any]] = {
@@ -101,23 +101,23 @@ class RoomsConfig:
 
 @dataclass(frozen=True)
 class Layout:
-    """The full map of one world, for pictures and scripted agents. The arrays are copies."""
+    """The full map of one environment, for rendering and scripted agents. The arrays are copies."""
 
     tiles: Array
-    """[side, side] uint8, indexed [y, x]; the tile under the agent is what it stands on."""
+    """[side, side] uint8, indexed [y, x]; at the agent's position, the tile below the agent."""
     agent: tuple[int, int]
     """x, y"""
     goal: tuple[int, int]
     """x, y"""
 
 
-class Worlds:
-    """N worlds in arrays; what single and vector env share."""
+class RoomsState:
+    """The state of N environments in arrays, used by the single and the vector environment."""
 
     def __init__(self, num_envs: int, config: RoomsConfig) -> None:
         self.config = config
-        self.everyone = np.ones(num_envs, np.bool_)
-        # until a seed comes, the streams start from the system's entropy
+        self.all_rows = np.ones(num_envs, np.bool_)
+        # without a seed, the streams start from the system's entropy
         self.streams = np.random.SeedSequence().generate_state(2 * num_envs, np.uint64).reshape(num_envs, 2)
         self.tiles = np.zeros((num_envs,) + (config.side + 2 * MARGIN,) * 2, np.uint8)
         self.agent = np.zeros((num_envs, 2), np.int64)
@@ -126,8 +126,8 @@ class Worlds:
         self._scratch = self._empty_parts()
 
     def _empty_parts(self) -> dict[str, Array]:
-        """New arrays for all parts of the observation, width 0 for those switched off, in spaces.Dict's order."""
-        n, clock_bits = len(self.everyone), CLOCK_BITS if self.config.clock else 0
+        """Returns new arrays for all parts of the observation in the order of spaces.Dict; disabled: width 0."""
+        n, clock_bits = len(self.all_rows), CLOCK_BITS if self.config.clock else 0
         return {
             "clock": np.empty((n, clock_bits), np.int8),
             "noise": np.empty((n, self.config.noise), np.int8),
@@ -136,20 +136,20 @@ class Worlds:
         }
 
     def seed(self, seeds: Sequence[int | None]) -> None:
-        """Restarts the random streams of the worlds that get a seed; the others go on where they are."""
+        """Seeds the random streams of the environments that have a seed; the others continue."""
         for i, seed in enumerate(seeds):
             if seed is not None:
                 if seed < 0:
-                    raise ValueError(f"a seed must be a non-negative integer, got {seed}")
+                    raise ValueError(f"a seed must be a non-negative integer; got {seed}")
                 kernels.seed_streams(np.array([int(seed) % 2**64], np.uint64), self.streams[i : i + 1])
 
     def begin(self, rows: Array) -> None:
-        """A new episode in each world in `rows` [N] bool."""
+        """Starts a new episode in each environment of `rows` [N] bool."""
         kernels.begin_episodes(rows, self.streams, self.tiles, self.agent, self.elapsed, self._path)
 
     def advance(self, actions: Array) -> tuple[Array, Array, Array]:
-        """Steps all worlds; returns reward, terminated and truncated, each [N]."""
-        n, whole = len(self.everyone), actions.dtype.kind in "iu"
+        """Steps all environments; returns reward, terminated and truncated, each [N]."""
+        n, whole = len(self.all_rows), actions.dtype.kind in "iu"
         if not whole or actions.shape != (n,) or actions.min() < 0 or actions.max() >= len(ACTIONS):
             raise ValueError(f"actions must be {n} numbers from 0 to {len(ACTIONS) - 1}, got {actions!r}")
         reward, terminated, truncated = np.empty(n), np.empty(n, np.bool_), np.empty(n, np.bool_)
@@ -160,16 +160,16 @@ class Worlds:
         return reward, terminated, truncated
 
     def observe(self) -> Observation:
-        """What all worlds show, in new arrays that the caller owns."""
+        """Returns the observations of all environments in new arrays."""
         if self.config.flat:
-            out: Observation = np.empty((len(self.everyone), self.config.flat_length), np.float32)
+            out: Observation = np.empty((len(self.all_rows), self.config.flat_length), np.float32)
         else:
             out = {name: part for name, part in self._empty_parts().items() if part.shape[1]}
-        self.observe_into(out, self.everyone)
+        self.observe_into(out, self.all_rows)
         return out
 
     def observe_into(self, out: Observation, rows: Array) -> None:
-        """Overwrites the given rows ([N] bool) of a batch of observations."""
+        """Writes the observations of `rows` [N] bool into `out`."""
         parts = {**self._scratch, **out} if isinstance(out, dict) else self._scratch
         clock, noise, position, view = parts.values()
         state = self.streams, self.tiles, self.agent, self.elapsed
@@ -178,7 +178,7 @@ class Worlds:
             kernels.flatten(rows, self.config.side, view, position, clock, noise, out)
 
     def layout(self, i: int) -> Layout:
-        """The map of world i as it is now."""
+        """Returns the current map of environment i."""
         if not self.tiles[i].any():
             raise ResetNeeded("there is no map yet; call reset() first")
         tiles = self.tiles[i, MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
@@ -186,7 +186,7 @@ class Worlds:
         return Layout(tiles, (int(self.agent[i, 0]), int(self.agent[i, 1])), (int(goal_x), int(goal_y)))
 
     def render(self, i: int, mode: str | None) -> Any:
-        """The map of world i as text or as RGB pixels; None without a render mode."""
+        """Returns the map of environment i as text or RGB image; None without a render mode."""
         layout = self.layout(i)
         x, y = layout.agent
         if mode == "ansi":
