@@ -245,7 +245,7 @@ def test_what_is_no_run_in_habitat_is_refused(runs, tmp_path, capsys):
     assert main([f"RUNS={runs['impala']} {tmp_path / 'rooms'}"]) == 2
     assert "is a run in Rooms-K3-v0; coverage is measured in Habitat" in capsys.readouterr().err
     assert main([f"RUNS={runs['impala']}", "CHECKPOINT=first", "EPISODES=1", f"OUT={tmp_path}"]) == 2
-    assert "CHECKPOINT is latest or best; got 'first'" in capsys.readouterr().err
+    assert "CHECKPOINT must be latest or best; got 'first'" in capsys.readouterr().err
     assert main(["EPISODES=1"]) == 2
     assert "which runs?" in capsys.readouterr().err
 
