@@ -242,7 +242,10 @@ def fuzz(cases: int, seed: int, first: int, agents: Sequence[str], habitat: bool
             case = maker.case(number)
             if report:  # so that a crash of the interpreter has a name
                 Path(tempfile.gettempdir(), "fuzz-case.txt").write_text(f"{case}\n", errors="backslashreplace")
+            before = len(found.failures)
             maker.run(case, found)
+            for failure in found.failures[before:] if report else []:
+                print(json.dumps(failure, indent=1), flush=True)
             if report and (number + 1) % 100 == 0:
                 pace = (number + 1 - first) / (time.monotonic() - start)
                 print(f"{number + 1 - first} cases, {pace:.1f}/s, {dict(found.outcomes)}", flush=True)
@@ -274,8 +277,6 @@ def main() -> int:
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "fuzz.json").write_text(json.dumps(content, indent=1) + "\n")
-    for failure in found.failures[:20]:
-        print(json.dumps(failure, indent=1))
     print({**found.outcomes})
     return 1 if found.failures else 0
 

@@ -54,6 +54,7 @@ def failing_writes(folder: Path, agents: list[str], every: int = 1, first: int =
             if found["tried"] % 20 == 0:
                 print(f"{agent}: write {number} of {disk.writes}, {len(found['lost'])} lost", flush=True)
             if problem:
+                print(f"{agent}, write {number}, {code}, {lasting}: {problem}", flush=True)
                 found["lost"].append([agent, number, code, "from then on" if lasting else "once", problem])
     return found
 
@@ -82,6 +83,8 @@ def try_write(run: Path, agent: str, number: int, code: int, lasting: bool) -> t
             again = train(options(agent, run))
         else:
             again = train([f"RUN={run}", "RESUME=1"]) if ended else 0
+            if f"is at frame {FRAMES * UPDATES}, and STEPS is" in said.getvalue():
+                again = 0  # the last checkpoint was there when the disk failed to confirm it
         rows = [int(row["frames"]) for row in read_curve(run / "progress.csv")[1]] if again == 0 else []
     expected = [FRAMES * k for k in range(1, UPDATES + 1)]
     if not problem and again != 0:
