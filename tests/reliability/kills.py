@@ -26,6 +26,10 @@ from experiments.curve import read_curve
 ROOT = Path(__file__).parents[2]
 INTERVAL = 2.0
 """Seconds between checkpoints."""
+SLACK = 0.5
+"""Seconds that the rounding of the curve and a busy machine may add to an interval."""
+LONGEST_ROW = 8192
+"""Bytes."""
 PATIENCE = 600.0
 """Seconds until a run must have started to train."""
 SETTINGS = {
@@ -81,9 +85,9 @@ class Run:
 
     def frames(self) -> int:
         """Of the newest row; 0 where there is none."""
-        with suppress(OSError, ValueError, IndexError):
-            last = self.folder.joinpath("progress.csv").read_bytes().split(b"\n")[-2]
-            return int(last.split(b",")[0])
+        with suppress(OSError, ValueError, IndexError), open(self.folder / "progress.csv", "rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - LONGEST_ROW, 0))
+            return int(file.read().split(b"\n")[-2].split(b",")[0])
         return 0
 
     def wait_for(self, arrived: Callable[[], bool]) -> bool:
@@ -117,7 +121,7 @@ class Run:
         return children
 
 
-def check(run: Run, killed_at: float, reached: int, orphans: Sequence[psutil.Process], result: Result) -> str:
+def check(run: Run, reached: int, orphans: Sequence[psutil.Process], result: Result) -> str:
     """What a kill broke; nothing in the good case."""
     _, alive = psutil.wait_procs(list(orphans), timeout=20)
     if alive:
@@ -134,13 +138,21 @@ def check(run: Run, killed_at: float, reached: int, orphans: Sequence[psutil.Pro
     newest = saved[-1].frames
     if newest < reached:
         return f"{run.name}: the newest checkpoint fell from frame {reached} to {newest}"
-    if (run.folder / "progress.csv").exists():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the row that was being written
-            rows = [int(row["frames"]) for row in read_curve(run.folder / "progress.csv", newest)[1]]
-        if rows != list(range(ROLLOUT[run.name], newest + 1, ROLLOUT[run.name])):
-            return f"{run.name}: rows {rows[-5:]} at the checkpoint of frame {newest}"
-        result.seconds.append(max(killed_at - files[-1].stat().st_mtime, 0.0) if run.frames() > newest else 0.0)
+    if not (run.folder / "progress.csv").exists():
+        return ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the row that was being written
+        curve = read_curve(run.folder / "progress.csv")[1]
+    rows = [int(row["frames"]) for row in curve]
+    expected = list(range(ROLLOUT[run.name], newest + 1, ROLLOUT[run.name]))
+    if rows[: len(expected)] != expected:
+        return f"{run.name}: rows {rows[-5:]} at the checkpoint of frame {newest}"
+    lost = [float(row["seconds"]) for row in curve[max(len(expected) - 1, 0) :]]
+    if not lost:
+        return ""
+    result.seconds.append(lost[-1] - lost[0])
+    if len(lost) > 1 and lost[-2] - lost[0] > INTERVAL + SLACK:  # the last row's own checkpoint may be in progress
+        return f"{run.name}: lost {lost[-2] - lost[0]:.1f} s of training, and a checkpoint was due after {INTERVAL}"
     return ""
 
 
@@ -180,7 +192,7 @@ def kill_once(run: Run, draw: random.Random, result: Result) -> str:
             return f"{run.name}: did not train: {tail(run)}"
         time.sleep(draw.uniform(0.0, 2 * INTERVAL))
     orphans = run.kill()
-    return check(run, time.time(), reached, orphans, result)
+    return check(run, reached, orphans, result)
 
 
 def finish(run: Run) -> str:
@@ -261,7 +273,7 @@ def soak(folder: Path, minutes: float, seed: int = 0) -> dict[str, Any]:
                 continue
             orphans = run.kill()
             faults["runs killed"] += 1
-            result.add(check(run, time.time(), reached, orphans, result))
+            result.add(check(run, reached, orphans, result))
         result.add(finish(run))
     finally:
         stop(run)
