@@ -28,8 +28,10 @@ Weights = tuple[th.Tensor, th.Tensor, th.Tensor | None, th.Tensor | None]
 
 # With Python's error model a division may raise, which prevents vectorisation.
 _compiled = cached_njit(nogil=True, error_model="numpy", fastmath={"contract"})
+# Inlined, so that the last bits are the same with and without numba's cache (`e3b_gym.compiling`).
+_inlined = cached_njit(nogil=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
 # Dot products vectorise only if their sums may be reordered.
-_compiled_sums = cached_njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+_inlined_sums = cached_njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"}, forceinline=True)
 
 _LOG2_E = np.float32(1 / math.log(2))
 _LN2_HIGH = np.float32(0.693359375)  # few bits: n * _LN2_HIGH is exact for the n that occur
@@ -39,7 +41,7 @@ _C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(1 / math.factorial(k)) for k in range
 _ZERO, _ONE, _TWO, _LIMIT = np.float32(0), np.float32(1), np.float32(2), np.float32(87)
 
 
-@_compiled
+@_inlined
 def _exp(x):
     """float32 exp to 8e-8 relative (on [-30, 30]), without branches so that it vectorises; clamps, keeps NaN."""
     x = -_LIMIT if x < -_LIMIT else (_LIMIT if x > _LIMIT else x)
@@ -49,17 +51,17 @@ def _exp(x):
     return series * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@_compiled
+@_inlined
 def _sigmoid(x):
     return _ONE / (_ONE + _exp(-x))
 
 
-@_compiled
+@_inlined
 def _tanh(x):
     return _TWO / (_ONE + _exp(-_TWO * x)) - _ONE
 
 
-@_compiled_sums
+@_inlined_sums
 def _add_1(a, weight, out):
     """out += weight @ a; a [K], weight [N, K], out [N]."""
     for j in range(len(out)):
@@ -70,7 +72,7 @@ def _add_1(a, weight, out):
         out[j] += total
 
 
-@_compiled_sums
+@_inlined_sums
 def _add_2(a, b, weight, out_a, out_b):
     """`_add_1` for two rows in one pass over weight, four outputs at a time: eight sums fill the vector registers."""
     for j in range(0, len(out_a), 4):
@@ -89,7 +91,7 @@ def _add_2(a, b, weight, out_a, out_b):
         out_b[j + 3] += zb
 
 
-@_compiled_sums
+@_inlined_sums
 def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
     """`_add_1` for four rows in one pass over weight, two outputs at a time."""
     for j in range(0, len(out_a), 2):
@@ -108,7 +110,7 @@ def _add_4(a, b, c, d, weight, out_a, out_b, out_c, out_d):
         out_d[j + 1] += xd
 
 
-@_compiled
+@_inlined
 def _add_product(source, shift, weight, target, rows):
     """target[r] += weight @ source[r + shift] for r in rows."""
     i, n = 0, len(rows)
@@ -126,14 +128,14 @@ def _add_product(source, shift, weight, target, rows):
         _add_1(source[rows[i] + shift], weight, target[rows[i]])
 
 
-@_compiled
+@_inlined
 def _split(gates):
     """Views i, f, g, o [H] of [4H]."""
     size = len(gates) // 4
     return gates[:size], gates[size : 2 * size], gates[2 * size : 3 * size], gates[3 * size :]
 
 
-@_compiled
+@_inlined
 def _cell(gates, previous_c, c, tanh_c, h):
     """The cell of one row; gates [4H] are pre-activations and are overwritten with activations."""
     gate_i, gate_f, gate_g, gate_o = _split(gates)
@@ -145,7 +147,7 @@ def _cell(gates, previous_c, c, tanh_c, h):
         c[j], tanh_c[j], h[j] = value, squashed, o * squashed
 
 
-@_compiled
+@_inlined
 def _cell_backward(gates, previous_c, tanh_c, dh, dc, dgates):
     """The gradients of one row; dc [H] is the gradient from the next row, overwritten with that of the previous row."""
     gate_i, gate_f, gate_g, gate_o = _split(gates)
