@@ -128,7 +128,8 @@ class Result:
         if self.run.measure == "coverage":
             return float(self._coverage["coverage"]["mean"]) if self._coverage else None
         if self.run.measure == "frames per second":
-            return self.frames / (3600 * self.hours) if self.hours else None
+            last = progress_of(read_rows(self.folder))  # whether or not an episode has ended
+            return last.frames / last.seconds if last.seconds > 0 else None
         success = self.curve["success"]
         return float(success[-1]) if len(success) else None
 

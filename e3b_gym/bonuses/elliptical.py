@@ -16,9 +16,12 @@ from torch.nn import functional as F
 
 from e3b_gym.bonuses.features import Features
 from e3b_gym.bonuses.representations import OnRepresentation, Representation
-from e3b_gym.memory import EllipticalMemory
+from e3b_gym.memory import EllipticalMemory, RankOneMemory, SolveMemory
 from e3b_gym.options import Positive, check
 from e3b_gym.unroll import Unroll
+
+Memory = EllipticalMemory | RankOneMemory | SolveMemory
+MEMORIES: dict[str, type[Memory]] = {"exact": EllipticalMemory, "rank1": RankOneMemory, "solve": SolveMemory}
 
 
 class Elliptical(OnRepresentation):
@@ -34,6 +37,8 @@ class Elliptical(OnRepresentation):
             there is not novel.
         bonus_of: "next": the bonus of a step is that of its next state; "current": that of the state it starts from.
         zero_first: set the bonus of the first step of an episode to 0.
+        ellipse: how C^-1 phi is computed: "exact" (`EllipticalMemory`), "rank1" (the authors' update in float32) or
+            "solve" (a factorisation of C per step). The last two are slower, for comparison.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Elliptical(OnRepresentation):
         include_first: bool = False,
         bonus_of: Literal["next", "current"] = "next",
         zero_first: bool = False,
+        ellipse: Literal["exact", "rank1", "solve"] = "exact",
     ) -> None:
         super().__init__(representation)
         self.ridge: float = check("ridge", ridge, Positive)
@@ -54,17 +60,17 @@ class Elliptical(OnRepresentation):
         self.include_first: bool = check("include_first", include_first, bool)
         self.bonus_of: str = check("bonus_of", bonus_of, Literal["next", "current"])
         self.zero_first: bool = check("zero_first", zero_first, bool)
+        self.ellipse: str = check("ellipse", ellipse, Literal["exact", "rank1", "solve"])
         if bonus_of == "current" and include_first:
             raise ValueError("include_first has no effect with bonus_of='current', which scores the first observation")
 
-    def new_memory(self, num_envs: int) -> EllipticalMemory:
+    def new_memory(self, num_envs: int) -> Memory:
         device = next((weights.device for weights in self.parameters()), torch.device("cpu"))
-        return EllipticalMemory(
-            num_envs, self.representation.dim, ridge=self.ridge, device=device, episodic=self.episodic
-        )
+        make = MEMORIES[self.ellipse]
+        return make(num_envs, self.representation.dim, ridge=self.ridge, device=device, episodic=self.episodic)
 
     @torch.no_grad()
-    def score(self, features: Features, unroll: Unroll, memory: EllipticalMemory) -> Tensor:
+    def score(self, features: Features, unroll: Unroll, memory: Memory) -> Tensor:
         first = unroll.first  # [T, B]
         phi = self._scaled(features.next if self.bonus_of == "next" else features.current)  # [T, B, d]
         if bool(unroll.done.any()):

@@ -3,6 +3,7 @@
 from e3b_gym.memory.counts import CountMemory
 from e3b_gym.memory.elliptical import EllipticalMemory
 from e3b_gym.memory.hashing import hash_rows
+from e3b_gym.memory.matrices import RankOneMemory, SolveMemory
 from e3b_gym.memory.reference import ReferenceMemory
 
-__all__ = ["CountMemory", "EllipticalMemory", "ReferenceMemory", "hash_rows"]
+__all__ = ["CountMemory", "EllipticalMemory", "RankOneMemory", "ReferenceMemory", "SolveMemory", "hash_rows"]
