@@ -35,22 +35,13 @@ import torch.multiprocessing  # teaches spawned processes to take over shared te
 
 from agents.impala.actor import Actor, EnvMaker, make_envs
 from agents.impala.config import Config
+from agents.impala.engines.roster import Roster, SupervisedActor, starts_of
 from agents.impala.engines.shared import Shared, SharedWeights
 from agents.impala.engines.worker import STAGES, ActorMemory, ActorMemoryLayout, Assignment, run_actor
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
 
-MOST_FAILURES = 3  # in a row, of one actor, without a finished unroll
-_CHECK_SECONDS = 1.0  # how often, at least, a waiting learner checks its actors
 _GRACE_SECONDS = 3.0  # for actors to close their environments
-
-
-class ActorError(RuntimeError):
-    """An actor fails again and again."""
-
-
-class ActorWarning(RuntimeWarning):
-    """An actor was lost and another one took its place."""
 
 
 class ProcessEngine:
@@ -65,7 +56,6 @@ class ProcessEngine:
         start_method: None for "fork" on Linux, "spawn" elsewhere.
 
     Attributes:
-        hang_seconds: as given.
         waited: seconds that the learner has waited for rollouts.
     """
 
@@ -82,26 +72,23 @@ class ProcessEngine:
         method = start_method or ("fork" if sys.platform == "linux" else "spawn")
         layout, self._spaces, weights = _describe(config, rollouts, make)
         self._weights = SharedWeights(weights, inherited=method == "fork")
-        starts = [] if state is None else [int(count) for count in state["starts"]]
-        starts += [0] * (config.actors - len(starts))
-        self._former = starts[config.actors :]  # of actors that this run does without
-        self._actors = [
+        starts, former = starts_of(state, config.actors)
+        self._filled: deque[tuple[_ActorProcess, int]] = deque()
+        actors = [
             _ActorProcess(
                 Assignment(config, number, starts[number], os.getpid(), make),
                 Shared(layout, method == "fork"),
                 self._weights,
                 method,
+                self._filled,
             )
             for number in range(config.actors)
         ]
-        self.hang_seconds = hang_seconds
-        self._checked = time.monotonic()
-        self._filled: deque[tuple[_ActorProcess, int]] = deque()
-        self._free = [(actor, number) for number in range(rollouts) for actor in self._actors]
+        self.roster = Roster(actors, former, hang_seconds, self.close)
+        self._free = [(actor, number) for number in range(rollouts) for actor in actors]
         self._published = self._closed = False
         self.waited = 0.0
-        for actor in self._actors:
-            actor.start()
+        self.roster.start()
 
     @property
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -110,17 +97,17 @@ class ProcessEngine:
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
         """What each actor did with its time: "wait" for a free rollout, "load" weights, "act", and step the "env"."""
-        return [dict(zip(STAGES, actor.memory.seconds.tolist(), strict=True)) for actor in self._actors]
+        return [dict(zip(STAGES, actor.memory.seconds.tolist(), strict=True)) for actor in self.roster.actors]
 
     @property
     def processes(self) -> list[int]:
         """The actors' process ids."""
-        return [actor.pid for actor in self._actors]
+        return [actor.pid for actor in self.roster.actors]
 
     def publish(self, policy: Policy, version: int) -> None:
         weights = policy.state_dict()
         while not self._weights.write(weights, version):
-            self._check_actors()  # a reader that hangs must not hold up the learner for ever
+            self.roster.check()  # a reader that hangs must not hold up the learner for ever
             time.sleep(0.001)
         self._published = True
         self._assign_free()
@@ -133,7 +120,7 @@ class ProcessEngine:
         start = time.perf_counter()
         self._receive(0.0)
         while not self._filled:
-            self._receive(min(_CHECK_SECONDS, self.hang_seconds / 8))
+            self._receive(self.roster.pause)
         self.waited += time.perf_counter() - start
         actor, number = self._filled.popleft()
         try:
@@ -142,16 +129,16 @@ class ProcessEngine:
             self._free.append((actor, number))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"starts": [actor.restarts + 1 for actor in self._actors] + self._former}
+        return self.roster.state_dict()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        for actor in self._actors:
+        for actor in self.roster.actors:
             actor.request_stop()
         deadline = time.monotonic() + _GRACE_SECONDS
-        for actor in self._actors:
+        for actor in self.roster.actors:
             actor.end(deadline - time.monotonic())
 
     def _assign_free(self) -> None:
@@ -162,44 +149,14 @@ class ProcessEngine:
 
     def _receive(self, timeout: float) -> None:
         """Waits until an actor sends something, and takes all that was sent."""
-        wait([end for actor in self._actors for end in (actor.pipe, actor.process.sentinel)], timeout)
-        for actor in self._actors:
-            self._filled.extend((actor, number) for number in actor.receive())
-        self._check_actors()
-
-    def _check_actors(self) -> None:
-        """Replaces actors that have died or hang."""
-        now = time.monotonic()
-        # A gap may be the learner's own (a long update), so no single one counts for much.
-        passed, self._checked = min(now - self._checked, self.hang_seconds / 4), now
-        for actor in self._actors:
-            if not actor.process.is_alive():
-                self._filled.extend((actor, number) for number in actor.receive())  # what it finished before its end
-                self._replace(actor, actor.error or f"its process ended with {_exit(actor.process.exitcode)}")
-            elif actor.error:
-                self._replace(actor, actor.error)
-            elif actor.quiet(passed) > self.hang_seconds:
-                self._replace(actor, f"it has taken no step for {self.hang_seconds:g} seconds")
-
-    def _replace(self, actor: _ActorProcess, reason: str) -> None:
-        actor.end(_GRACE_SECONDS if actor.error else 0.0)
-        actor.failures += 1
-        if actor.failures >= MOST_FAILURES:
-            self.close()
-            raise ActorError(
-                f"actor {actor.number} failed {actor.failures} times in a row and finished no unroll; last: {reason}"
-            )
-        actor.restarts += 1
-        actor.start()
-        warnings.warn(
-            f"actor {actor.number} was replaced, and its unfinished unroll dropped: {reason}",
-            ActorWarning,
-            stacklevel=2,
-        )
+        wait([end for actor in self.roster.actors for end in (actor.pipe, actor.process.sentinel)], timeout)
+        for actor in self.roster.actors:
+            actor.receive()
+        self.roster.check()
 
 
-class _ActorProcess:
-    """One actor as the learner sees it; its process may change."""
+class _ActorProcess(SupervisedActor):
+    """An actor whose process may change; what it has filled it adds to `filled`."""
 
     def __init__(
         self,
@@ -207,17 +164,16 @@ class _ActorProcess:
         shared: Shared[ActorMemory],
         weights: SharedWeights,
         method: str,
+        filled: deque[tuple[_ActorProcess, int]],
     ) -> None:
-        self.number = assignment.number
-        self.restarts = assignment.restarts
-        self.failures = 0
-        self.error = ""
+        super().__init__(assignment.number, assignment.restarts)
         self._assignment = assignment
         self._shared = shared
         self._weights = weights
         self._context: Any = multiprocessing.get_context(method)
+        self._filled = filled
         self._assigned: list[int] = []  # rollouts that are its to fill, in this order
-        self._beat, self._quiet = -1, 0.0
+        self._error = ""
 
     @property
     def memory(self) -> ActorMemory:
@@ -228,7 +184,7 @@ class _ActorProcess:
         return int(self.process.pid)
 
     def start(self) -> None:
-        self.error, self._quiet, self.memory.stop[0] = "", 0.0, False
+        self._error, self.memory.stop[0] = "", False
         self.pipe, theirs = self._context.Pipe()
         task = dataclasses.replace(self._assignment, restarts=self.restarts)
         self.process = self._context.Process(
@@ -255,31 +211,34 @@ class _ActorProcess:
         with suppress(OSError):  # it died; the process that replaces it gets the number
             self.pipe.send(message)
 
-    def receive(self) -> list[int]:
-        """The rollouts that it has filled since, in order."""
-        numbers = []
+    def receive(self) -> None:
+        """Takes the numbers of the rollouts that it has filled since."""
         with suppress(EOFError, OSError):
             while self.pipe.poll():
                 message = self.pipe.recv()
                 if isinstance(message, str):
-                    self.error = f"it raised an error\n{message}"
+                    self._error = f"it raised an error\n{message}"
                 else:
                     self._assigned.remove(message)
                     self.failures = 0
-                    numbers.append(message)
-        return numbers
+                    self._filled.append((self, message))
 
-    def quiet(self, passed: float) -> float:
-        """Seconds since the last sign of life of an actor that has something to do."""
-        beat = int(self.memory.beat[0])
-        self._quiet = self._quiet + passed if self._assigned and beat == self._beat else 0.0
-        self._beat = beat
-        return self._quiet
+    def trouble(self) -> str:
+        ended = not self.process.is_alive()
+        if ended:
+            self.receive()  # what it finished before its end
+        return self._error or (f"its process ended with {_exit(self.process.exitcode)}" if ended else "")
+
+    def beat(self) -> int | None:
+        return int(self.memory.beat[0]) if self._assigned else None
 
     def request_stop(self) -> None:
         """Asks it to end: in its next step, or at once where it waits."""
         self.memory.stop[0] = True
         self._send(None)
+
+    def discard(self) -> None:
+        self.end(_GRACE_SECONDS if self._error else 0.0)
 
     def end(self, grace: float) -> None:
         self.process.join(max(grace, 0.0))

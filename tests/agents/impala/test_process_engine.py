@@ -22,7 +22,8 @@ import torch
 from agents.impala.config import Config
 from agents.impala.engines import make_engine
 from agents.impala.engines.inline import InlineEngine
-from agents.impala.engines.process import ActorError, ActorWarning, ProcessEngine
+from agents.impala.engines.process import ProcessEngine
+from agents.impala.engines.roster import ActorError, ActorWarning
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
 from e3b_gym.config import BonusConfig
@@ -263,7 +264,7 @@ def test_an_error_in_an_actor_is_told_and_overcome(tmp_path: Path) -> None:
         assert [rollout.starts.all() for rollout in rollouts] == [True, True, False, False]
 
 
-@pytest.mark.filterwarnings("ignore::agents.impala.engines.process.ActorWarning")
+@pytest.mark.filterwarnings("ignore::agents.impala.engines.roster.ActorWarning")
 def test_an_actor_that_always_fails_stops_the_run_with_its_traceback() -> None:
     with running(troublesome(trouble="error", after=2)) as (engine, _):
         with pytest.raises(ActorError, match=r"(?s)actor 0 failed 3 times in a row.*ArithmeticError: the simulator"):
@@ -272,7 +273,7 @@ def test_an_actor_that_always_fails_stops_the_run_with_its_traceback() -> None:
             taken(engine)
 
 
-@pytest.mark.filterwarnings("ignore::agents.impala.engines.process.ActorWarning")
+@pytest.mark.filterwarnings("ignore::agents.impala.engines.roster.ActorWarning")
 def test_an_actor_that_fails_now_and_then_goes_on_for_ever() -> None:
     with running(troublesome(trouble="error", after=9)) as (engine, _):
         for _ in range(6):
@@ -300,7 +301,7 @@ def test_a_frozen_actor_is_replaced() -> None:
 def test_a_learner_that_takes_its_time_finds_its_actors_alive() -> None:
     with running(small()) as (engine, _):
         taken(engine)
-        engine.hang_seconds = 0.4
+        engine.roster.hang_seconds = 0.4
         for _ in range(3):
             taken(engine)
             time.sleep(0.5)  # the actor has filled its rollouts and waits
