@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from agents.impala.actor import Actor, EnvMaker, make_envs
 from agents.impala.config import Config
+from agents.impala.engines.layout import RolloutLayout
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
 
@@ -20,14 +21,7 @@ class InlineEngine:
     def __init__(self, config: Config, state: Mapping[str, Any] | None = None, make: EnvMaker = make_envs) -> None:
         self._starts = 0 if state is None else int(state["starts"][0])
         self._actor = Actor(config, 0, self._starts, make)
-        policy = self._actor.policy
-        self._rollout = Rollout.allocate(
-            self._actor.envs.single_observation_space,
-            policy.num_actions,
-            config.n_steps,
-            config.n_envs,
-            (policy.lstm.num_layers, policy.lstm.hidden_size),
-        )
+        self._rollout = RolloutLayout.of(config, self._actor.policy, self.spaces[0])()
 
     @property
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:

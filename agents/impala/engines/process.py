@@ -30,14 +30,15 @@ from multiprocessing.connection import wait
 from typing import Any, Literal
 
 import gymnasium as gym
-import torch
-import torch.multiprocessing  # teaches spawned processes to take over shared tensors
+import torch.multiprocessing  # noqa: F401  # teaches spawned processes to take over shared tensors
 
-from agents.impala.actor import Actor, EnvMaker, make_envs
+from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
+from agents.impala.engines.layout import describe
 from agents.impala.engines.roster import Roster, SupervisedActor, starts_of
 from agents.impala.engines.shared import Shared, SharedWeights
-from agents.impala.engines.worker import STAGES, ActorMemory, ActorMemoryLayout, Assignment, run_actor
+from agents.impala.engines.watch import STAGES
+from agents.impala.engines.worker import ActorMemory, ActorMemoryLayout, Assignment, run_actor
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
 
@@ -70,7 +71,8 @@ class ProcessEngine:
         start_method: Literal["fork", "spawn"] | None = None,
     ) -> None:
         method = start_method or ("fork" if sys.platform == "linux" else "spawn")
-        layout, self._spaces, weights = _describe(config, rollouts, make)
+        rollout, self._spaces, weights = describe(config, make)
+        layout = ActorMemoryLayout(rollout, rollouts)
         self._weights = SharedWeights(weights, inherited=method == "fork")
         starts, former = starts_of(state, config.actors)
         self._filled: deque[tuple[_ActorProcess, int]] = deque()
@@ -245,25 +247,6 @@ class _ActorProcess(SupervisedActor):
         self.process.kill()
         self.process.join()
         self.pipe.close()
-
-
-def _describe(
-    config: Config, rollouts: int, make: EnvMaker
-) -> tuple[ActorMemoryLayout, tuple[gym.Space[Any], gym.Space[Any]], dict[str, torch.Tensor]]:
-    """Asks a small actor for shapes, spaces and weights."""
-    with torch.random.fork_rng(devices=[]):
-        actor = Actor(dataclasses.replace(config, n_envs=1, batch_size=None, normalize_advantage=False), make=make)
-    actor.close()
-    policy, spaces = actor.policy, (actor.envs.single_observation_space, actor.envs.single_action_space)
-    layout = ActorMemoryLayout(
-        observation_space=spaces[0],
-        num_actions=policy.num_actions,
-        steps=config.n_steps,
-        num_envs=config.n_envs,
-        state_shape=(policy.lstm.num_layers, policy.lstm.hidden_size),
-        rollouts=rollouts,
-    )
-    return layout, spaces, policy.state_dict()
 
 
 def _exit(code: int | None) -> str:

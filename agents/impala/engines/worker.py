@@ -11,27 +11,22 @@ import gc
 import os
 import signal
 import sys
-import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from agents.impala.actor import Actor, EnvMaker
 from agents.impala.config import Config
+from agents.impala.engines.layout import RolloutLayout
 from agents.impala.engines.shared import Shared, SharedWeights
+from agents.impala.engines.watch import STAGES, Watch
 from agents.impala.rollout import Rollout
 from e3b_gym.buffer import Zeros
 
-STAGES = ("wait", "load", "act", "env")
 _CHECK_SECONDS = 1.0  # how often a waiting actor checks whether its learner is alive
 _PR_SET_PDEATHSIG = 1
 
@@ -55,19 +50,14 @@ class ActorMemory:
 
 @dataclass(frozen=True)
 class ActorMemoryLayout:
-    """The arguments of `Rollout.allocate`, and how many rollouts."""
+    """So many rollouts of a layout."""
 
-    observation_space: gym.Space[Any]
-    num_actions: int
-    steps: int
-    num_envs: int
-    state_shape: tuple[int, int]
+    rollout: RolloutLayout
     rollouts: int
 
     def __call__(self, zeros: Zeros) -> ActorMemory:
-        shape = self.observation_space, self.num_actions, self.steps, self.num_envs, self.state_shape
         return ActorMemory(
-            rollouts=tuple(Rollout.allocate(*shape, zeros) for _ in range(self.rollouts)),
+            rollouts=tuple(self.rollout(zeros) for _ in range(self.rollouts)),
             beat=zeros((1,), np.int64),
             stop=zeros((1,), np.bool_),
             seconds=zeros((len(STAGES),), np.float64),
@@ -103,7 +93,7 @@ def run_actor(assignment: Assignment, shared: Shared[ActorMemory], weights: Shar
     actor = None
     try:
         actor = Actor(assignment.config, assignment.number, assignment.restarts, assignment.make)
-        _serve(actor, _Supervision(shared.arrays, assignment.learner), weights, learner)
+        _serve(actor, _ProcessWatch(shared.arrays, assignment.learner), weights, learner)
     except (_StopRequested, BrokenPipeError, EOFError):
         pass
     except BaseException:  # noqa: BLE001  # the learner raises or replaces the actor
@@ -113,64 +103,31 @@ def run_actor(assignment: Assignment, shared: Shared[ActorMemory], weights: Shar
             actor.close()
 
 
-def _serve(actor: Actor, supervision: _Supervision, weights: SharedWeights, learner: Connection) -> None:
-    actor.envs = _SupervisedEnvs(actor.envs, supervision)
+def _serve(actor: Actor, watch: _ProcessWatch, weights: SharedWeights, learner: Connection) -> None:
+    watch.supervise(actor)
     while True:
-        with supervision.timed("wait"):
+        with watch.timed("wait"):
             while not learner.poll(_CHECK_SECONDS):
-                supervision.check()
+                watch.check()
             number = learner.recv()
-        supervision.check()
-        with supervision.timed("load"):
+        watch.check()
+        with watch.timed("load"):
             weights.read(actor.version, actor.load)
-        before = supervision.seconds("env")
-        with supervision.timed("act"):
-            actor.fill(supervision.memory.rollouts[number])
-        supervision.add("act", before - supervision.seconds("env"))  # what `fill` took without the environments
+        watch.fill(actor, watch.memory.rollouts[number])
         learner.send(number)
 
 
-class _Supervision:
-    """The actor's side of its supervision: a step counter, seconds by stage, and the request to stop."""
+class _ProcessWatch(Watch):
+    """A watch in shared memory; its check ends the actor where the learner wants it, or is gone."""
 
     def __init__(self, memory: ActorMemory, learner: int) -> None:
-        self.memory = memory
-        self._learner = learner
+        super().__init__(memory.beat, memory.seconds)
+        self.memory, self._learner = memory, learner
 
     def check(self) -> None:
-        self.memory.beat[0] += 1
+        super().check()
         if self.memory.stop[0] or os.getppid() != self._learner:
             raise _StopRequested
-
-    def seconds(self, stage: str) -> float:
-        return float(self.memory.seconds[STAGES.index(stage)])
-
-    def add(self, stage: str, seconds: float) -> None:
-        self.memory.seconds[STAGES.index(stage)] += seconds
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.add(stage, time.perf_counter() - start)
-
-
-class _SupervisedEnvs(VectorWrapper):
-    """An actor's environments; each step counts as a sign that the actor runs."""
-
-    def __init__(self, envs: VectorEnv[Any, Any, Any], supervision: _Supervision) -> None:
-        super().__init__(envs)
-        self._supervision = supervision
-
-    def reset(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        self._supervision.check()
-        with self._supervision.timed("env"):
-            return self.env.reset(*args, **kwargs)
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        self._supervision.check()
-        with self._supervision.timed("env"):
-            return self.env.step(actions)
 
 
 def _prepare_process(learner: int) -> None:
