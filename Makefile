@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch doctor reproduce report homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch agents export doctor reproduce report homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +39,14 @@ train: $(STAMP)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STEPS= SEED=
 evaluate: $(STAMP)  ## success and return of a run in unseen environments: RUN=... [EPISODES= SEED= CHECKPOINT=best GREEDY=1]
 	@$(BIN)/python -m experiments.evaluate $(OPTIONS)
 
-watch: $(STAMP)  ## a run's agent in the terminal, with its bonus: RUN=... [EPISODES= SEED= RECORD=film.gif]
+watch: $(STAMP)  ## an agent in the terminal, with its bonus: RUN=..., or ENV=... of `make agents` [EPISODES= RECORD=film.gif]
 	@$(BIN)/python -m experiments.watch $(OPTIONS)
+
+agents: $(STAMP)  ## the trained agents that come with the repository, with what was measured
+	@$(BIN)/python -m experiments.trained
+
+export: $(STAMP)  ## make a small agent (float16) of a finished run, and measure it: RUN=... [CHECKPOINT= EPISODES= OUT=]
+	@$(BIN)/python -m experiments.export $(OPTIONS)
 
 doctor: $(STAMP)  ## why a run explores or does not: RUN=... [EPISODES= SEED= CHECKPOINT=best]
 	@$(BIN)/python -m experiments.doctor $(OPTIONS)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.exported import is_exported, read_exported
 from e3b_gym.errors import DamagedFileError, first_line
 from e3b_gym.files import UNFINISHED, atomic_write
 from e3b_gym.tensor_files import load_tensors, save_tensors
@@ -155,7 +156,12 @@ class CheckpointStore:
 
 
 def load_checkpoint(folder: Path, agent: str, which: str) -> Checkpoint:
-    """Returns the "latest" or the "best" checkpoint of a run."""
+    """Returns the "latest" or the "best" checkpoint of a run; of an exported agent, what was exported."""
+    if is_exported(folder):
+        try:
+            return Checkpoint(*read_exported(folder, agent), score=None, path=folder)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
     store = CheckpointStore(folder, agent)
     return store.load_best() if which == "best" else store.load_latest()
 

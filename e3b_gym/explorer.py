@@ -147,13 +147,17 @@ class Explorer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what was learned. The memory only where the number of environments is the same."""
-        self.bonus.load_state_dict(state["bonus"])
-        self.mixer.load_state_dict(state["mixer"])
+        """Takes over what was learned, and the optimiser."""
+        self.load_learned(state)
         if self.optimizer is not None and state["optimizer"] is not None:
             self.optimizer.load_state_dict(state["optimizer"])
+
+    def load_learned(self, state: Mapping[str, Any]) -> None:
+        """Takes over bonus and scale; the memory where there is one, of the same number of environments."""
+        self.bonus.load_state_dict(state["bonus"])
+        self.mixer.load_state_dict(state["mixer"])
         self._memory = None
-        self._saved_memory = state["memory"] if state["num_envs"] == self.num_envs else None
+        self._saved_memory = state["memory"] if state.get("num_envs") == self.num_envs else None
 
 
 def backward(

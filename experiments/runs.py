@@ -25,6 +25,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from agents.exported import is_exported
 from agents.registry import AGENTS
 from agents.run_config import RunConfig
 from e3b_gym.config import BonusConfig, option_types
@@ -116,7 +117,12 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        return self.path if self.exported else self.path / "checkpoints"
+
+    @property
+    def exported(self) -> bool:
+        """Whether this is an exported agent: it plays like a run, but has neither optimisers nor a curve."""
+        return is_exported(self.path)
 
     @property
     def curve(self) -> Path:

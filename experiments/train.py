@@ -188,6 +188,10 @@ def what_next(folder: RunFolder, env: str) -> str:
 def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepared:
     """A run that is resumed, with its own settings."""
     folder = RunFolder.existing(options.get("RUN"))
+    if folder.exported:
+        raise ValueError(
+            f"{folder.path} is an exported agent, without optimisers; IMPALA.load(...).learn(...) trains it"
+        )
     settings, parts = folder.load()
     for name, own in (("AGENT", settings.agent), ("PRESET", settings.preset)):
         if options.get(name, own) != own:

@@ -2,6 +2,7 @@
 
     make watch RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=3] [SEED=0] [GREEDY=1] [FPS=10]
     make watch RUN=runs/... RECORD=video.gif           or video.mp4; the bonus is in a strip below the image
+    make watch ENV=MiniHack-MultiRoom-N6-v0            the agent that comes with the repository (`make agents`)
 
 A panel next to the environment lists the latest steps with action, reward of the environment, and bonus before scaling
 (docs/bonuses.md).
@@ -34,8 +35,9 @@ from experiments.command import options_and_seed, positive
 from experiments.players import fresh_seeds, load_player
 from experiments.runs import RunFolder
 from experiments.settings import is_set
+from experiments.trained import chosen_run
 
-OPTIONS = ("RUN", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
+OPTIONS = ("RUN", "ENV", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
 PANEL_LINES, BAR = 20, 16
 """Smallest number of lines of the panel, and length of the longest bar in characters."""
 MOST_FPS = 1000.0
@@ -84,7 +86,7 @@ def _run(given: list[str]) -> int:
         check_video(video)
     which, modes = options.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if video is None else ("rgb_array",)
     try:
-        viewer = Viewer(RunFolder.existing(options.get("RUN")), which, modes, is_set(options, "GREEDY"), seed)
+        viewer = Viewer(chosen_run(options), which, modes, is_set(options, "GREEDY"), seed)
         scenes = viewer.scenes(fresh_seeds(viewer.settings.config, episodes, seed))
         if video is None:
             watch(scenes, viewer.title, fps)

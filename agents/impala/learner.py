@@ -222,6 +222,12 @@ class Learner:
         self.explorer.load_state_dict(state["explorer"])
         self.version, self.frames, self._updates = state["version"], state["frames"], state["updates"]
 
+    def load_exported(self, state: Mapping[str, Any], frames: int) -> None:
+        """Takes over policy, bonus and scale; the optimisers keep their own state."""
+        self.policy.load_state_dict(state["policy"])
+        self.explorer.load_learned(state["explorer"])
+        self.frames = frames
+
 
 def _loss_stats(losses: Mapping[str, float]) -> Stats:
     return {f"loss_{name}": loss for name, loss in losses.items()}

@@ -27,15 +27,13 @@ from agents.impala.environments import ActorEnvs, Environments, config_for, is_c
 from agents.impala.learner import Learner
 from agents.impala.policy import Policy, act, as_batch
 from agents.impala.reporting import Reporter, as_callback
+from agents.impala.saving import read_model, write_model
 from agents.impala.training import Training, Update
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import first_line
 from e3b_gym.sb3 import GymnasiumVecEnv
-from e3b_gym.tensor_files import load_tensors, save_tensors
 from e3b_gym.unroll import Tree, tree_leaves
 
-KIND = "e3b_gym IMPALA model"
-FORMAT = 1
 Env = str | Callable[[], gym.Env[Any, Any]] | VecEnv
 PredictState = tuple[NDArray[np.float32], ...]
 
@@ -275,24 +273,20 @@ class IMPALA:
 
     def save(self, path: str | Path) -> None:
         """Writes the model: tensors and plain values. A path without an ending gets ".zip", as in SB3."""
-        path = Path(path)
-        content = {"kind": KIND, "format": FORMAT, "config": self.config.as_dict(), "state": self.state_dict()}
-        save_tensors(path if path.suffix else path.with_suffix(".zip"), content)
+        write_model(path, self.config, self.state_dict())
 
     @classmethod
     def load(cls, path: str | Path, env: Env | None = None, **options: Any) -> Self:
-        """A model that `save` wrote. Reading it runs no code.
+        """A model that `save` wrote, or an exported agent. Reading it runs no code.
 
         Args:
-            path: as given to `save`.
+            path: as given to `save`; or the folder of an exported agent (`make agents` lists them), whose
+                optimisers are new.
             env: needed where the model was trained in an environment of the user; else it trains in the saved id.
             **options: arguments of the constructor that replace saved ones, such as tensorboard_log or n_envs.
         """
-        path = Path(path) if Path(path).suffix else Path(path).with_suffix(".zip")
-        content = load_tensors(path)
-        if not isinstance(content, dict) or content.get("kind") != KIND or content.get("format") != FORMAT:
-            raise CheckpointError(f"{path} is no model that IMPALA.save of this version wrote")
-        config = Config.from_dict(content["config"])
+        saved = read_model(path)
+        config = saved.config
         if env is None and is_custom(config.env):
             raise ValueError(f"{path} was trained in an environment of the user, {config.env}; pass env=")
         if isinstance(env, VecEnv):
@@ -306,7 +300,11 @@ class IMPALA:
                     "empty. Load with the same number to keep it",
                     stacklevel=2,
                 )
-            model.load_state_dict(content["state"])
+            if saved.exported_frames is None:
+                model.load_state_dict(saved.state)
+            else:
+                model.learner.load_exported(saved.state["learner"], saved.exported_frames)
+                model.num_timesteps = saved.exported_frames
         except (RuntimeError, LookupError, ValueError) as error:
             raise CheckpointError(f"{path} does not fit {model.config.env}: {first_line(error)}") from error
         return model

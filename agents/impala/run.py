@@ -131,8 +131,6 @@ class ImpalaPlayer:
         explorer = build_explorer(bonus, None, *self._spaces, num_envs)
         explorer.bonus.bind_policy(self._policy)
         with loading(self._checkpoint):
-            learned = self._checkpoint.state["learner"]["explorer"]
-            explorer.bonus.load_state_dict(learned["bonus"])
-            explorer.mixer.load_state_dict(learned["mixer"])
+            explorer.load_learned(self._checkpoint.state["learner"]["explorer"])
         explorer.training = False
         return explorer

@@ -130,7 +130,7 @@ class SB3Player:
         self._checkpoint, self._config, self._spaces, self._greedy = checkpoint, config, spaces, greedy
         self.model = make_model(config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
         with loading(checkpoint):
-            self.model.set_parameters(checkpoint.state["model"], device="cpu")
+            self.model.policy.load_state_dict(checkpoint.state["model"]["policy"])
         self.model.set_random_seed(seed)
         self._tap = LogitsTap(self.model)
         self._state: Any = None
@@ -148,7 +148,7 @@ class SB3Player:
         explorer = build_explorer(bonus_config(self._config), None, *self._spaces, num_envs)
         bind_policy(explorer, self.model)
         with loading(self._checkpoint):
-            explorer.load_state_dict(self._checkpoint.state["bonus"])
+            explorer.load_learned(self._checkpoint.state["bonus"])
         explorer.training = False
         return explorer
 

@@ -1,0 +1,108 @@
+"""Makes a small agent of a finished run: policy and bonus in float16, without optimisers; then measures it.
+
+    make export RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=200] [SEED=0] [OUT=agents/trained/<id>]
+
+`agents.exported` describes the files. What is measured is the exported agent, as read back from them: success and
+return (`make evaluate`), or coverage in Habitat (`make homes`). In agents/trained, `make agents` lists it and
+`make watch ENV=<id>` plays it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from agents.checkpoint import load_checkpoint
+from agents.exported import TRAINED, write_exported
+from agents.impala.config import Config
+from agents.impala.model import IMPALA
+from agents.ppo.config import PPOConfig
+from e3b_gym.command import answer
+from e3b_gym.envs.registry import suite_of
+from experiments.command import options_and_seed, positive
+from experiments.coverage import cover
+from experiments.evaluate import evaluate
+from experiments.runs import RunFolder
+from experiments.settings import Settings
+from experiments.trained import nearby
+
+OPTIONS = ("RUN", "CHECKPOINT", "EPISODES", "OUT")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit code."""
+    return answer(arguments, __doc__, _run)
+
+
+def _run(given: list[str]) -> int:
+    options, seed = options_and_seed(given, OPTIONS, "export")
+    source, episodes = RunFolder.existing(options.get("RUN")), positive(options, "EPISODES", "200")
+    out = Path(options["OUT"]) if "OUT" in options else nearby(TRAINED / source.load()[0].config.env)
+    target = export(source, out, options.get("CHECKPOINT", "latest"))
+    try:
+        measure(target, episodes, seed)
+    except BaseException:
+        shutil.rmtree(target.path)  # an agent that was not measured is not to be shipped
+        raise
+    for file in sorted(target.path.glob("*.npz")):
+        print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
+    return 0
+
+
+def export(source: RunFolder, out: Path, which: str = "latest") -> RunFolder:
+    """Writes the agent of a run to the new folder `out`."""
+    settings, _ = source.load()
+    if source.exported:
+        raise ValueError(f"{source.path} is an exported agent already")
+    if out.exists():
+        raise ValueError(f"{out} exists already; remove it, or choose another OUT=")
+    kind = kind_of(settings)
+    checkpoint = load_checkpoint(source.checkpoints, kind, which)
+    out.mkdir(parents=True)
+    try:
+        write_exported(out, kind, checkpoint.state, checkpoint.frames, initial_tables(settings))
+        shutil.copyfile(source.config_file, out / "config.yaml")
+    except BaseException:
+        shutil.rmtree(out)
+        raise
+    return RunFolder(out)
+
+
+def kind_of(settings: Settings) -> str:
+    """Kind of its checkpoints."""
+    if isinstance(settings.config, Config):
+        return "IMPALA"
+    if isinstance(settings.config, PPOConfig):
+        return "RecurrentPPO" if settings.config.recurrent else "PPO"
+    raise ValueError(f"AGENT={settings.agent} cannot be exported; impala, ppo and recurrent_ppo can")
+
+
+def initial_tables(settings: Settings) -> dict[str, dict[str, Tensor]]:
+    """Embedding tables of an IMPALA run before its first update, which its seed gives; SB3's models are small."""
+    if not isinstance(settings.config, Config):
+        return {}
+    learner = IMPALA.from_config(settings.config).learner
+    return {
+        file: {f"{name}.weight": part.weight for name, part in model.named_modules() if isinstance(part, nn.Embedding)}
+        for file, model in (("policy", learner.policy), ("bonus", learner.explorer.bonus))
+    }
+
+
+def measure(folder: RunFolder, episodes: int, seed: int = 0) -> None:
+    """Plays the exported agent in unseen environments and writes what it did to its folder."""
+    suite = suite_of(folder.load()[0].config.env)
+    if suite is None or not suite.reward_free:
+        evaluate(folder, episodes, seed)
+        return
+    with tempfile.TemporaryDirectory() as drawn:  # the report's pictures stay there
+        cover([str(folder.path)], min(episodes, 100), "val", seed, Path(drawn), pictures=0, random=False)
+        shutil.copyfile(Path(drawn) / "coverage.json", folder.path / "coverage.json")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
