@@ -24,7 +24,7 @@ ENVS = {
     "minigrid": "MiniGrid-MultiRoom-N4-S5-v1",
     "other": "CartPole-v1",
 }
-LAVA_CROSS = "MiniHack-LavaCross-Restricted-v0"  # a task with settings of its own
+N4_LOCKED = "MiniHack-MultiRoom-N4-Locked-v0"  # a task with its own steps
 
 
 def paper(env, method="e3b"):
@@ -75,36 +75,34 @@ def test_every_task_of_a_preset_resolves_for_every_method(suite):
                     assert resolve(agent, preset, {"env": task, "method": method}).config.env == task
 
 
-def test_a_task_has_settings_of_its_own_and_the_command_line_wins():
-    task = LAVA_CROSS
-    config = resolve("impala", "home", {"env": task}).config
-    assert (config.ent_coef, config.steps, config.n_envs) == (0.04, 3_000_000, 64)
-    bonus = {**config.bonus.as_dict(), "dim": 64}
-    assert bonus == BonusConfig.of("e3b", beta=0.03, ridge=0.01, sees="message").as_dict()
-    assert resolve("impala", "home", {"env": task, "method": "none"}).config.bonus.beta == 0.01
-    assert resolve("impala", "home", {"env": task, "method": "e3b-policy"}).config.bonus.options["sees"] is None
-    assert resolve("impala", "home", {"env": task, "beta": "0.5"}).config.bonus.beta == 0.5
-    assert resolve("impala", "home", {"env": ENVS["minihack"]}).config.ent_coef == 0.01
+def test_minihack_has_one_list_of_numbers_for_all_tasks():
+    sections = presets_of(ENVS["minihack"])["home"]["impala"]
+    for task in set(sections) & set(all_tasks()):
+        assert set(sections[task]) == {"all"}
+        assert set(sections[task]["all"]) == {"steps"}, f"{task} has settings of its own"
+
+
+def test_a_task_has_its_own_steps_and_the_command_line_wins():
+    config = resolve("impala", "home", {"env": N4_LOCKED}).config
+    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 1_500_000, 64)
+    assert {**config.bonus.as_dict(), "dim": 64} == BonusConfig.of("e3b", beta=0.03, ridge=0.0004).as_dict()
+    assert resolve("impala", "home", {"env": N4_LOCKED, "steps": "10k"}).config.steps == 10_000
+    assert resolve("impala", "home", {"env": N4_LOCKED, "beta": "0.5"}).config.bonus.beta == 0.5
+    assert resolve("impala", "home", {"env": N4_LOCKED, "method": "noveld"}).config.bonus.beta == 0.03
+    assert resolve("impala", "home", {"env": "MiniHack-Labyrinth-Big-v0"}).config.steps == 6_000_000
 
 
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        (
-            {},
-            {"steps": 3_000_000, "ent_coef": 0.04} | {"bonus.beta": 0.03, "bonus.ridge": 0.01, "bonus.sees": "message"},
-        ),
-        ({"steps": "10k", "beta": "0.5"}, {"ent_coef": 0.04, "bonus.ridge": 0.01, "bonus.sees": "message"}),
-        (
-            {"method": "e3b-policy"},
-            {"steps": 3_000_000, "ent_coef": 0.04, "bonus.beta": 0.03, "bonus.ridge": 0.01},
-        ),
-        ({"method": "none"}, {"steps": 3_000_000, "ent_coef": 0.04}),
-        ({"env": ENVS["minihack"]}, {}),
+        ({}, {"steps": 1_500_000}),
+        ({"steps": "10k", "beta": "0.5"}, {}),
+        ({"method": "none"}, {"steps": 1_500_000}),
+        ({"env": "MiniHack-Labyrinth-Big-v0"}, {}),
     ],
 )
 def test_what_a_run_takes_from_its_task_is_what_is_in_effect(given, own):
-    assert settings.task_settings(resolve("impala", "home", {"env": LAVA_CROSS, **given})) == own
+    assert settings.task_settings(resolve("impala", "home", {"env": N4_LOCKED, **given})) == own
 
 
 def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
@@ -115,7 +113,7 @@ def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("e3b")])
 def test_settings_of_a_task_suit_every_method_of_the_family(method):
-    config = resolve("impala", "home", {"env": LAVA_CROSS, "method": method, "n_envs": 8}).config
+    config = resolve("impala", "home", {"env": N4_LOCKED, "method": method, "n_envs": 8}).config
     envs = make_envs(config, 1, seed=0)
     Learner(config, envs.single_observation_space, envs.single_action_space)
     envs.close()

@@ -112,11 +112,14 @@ def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, 
         assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES
 
 
-def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys):
-    words = ["n_envs=2", "batch_size=8", "beta=0.5"]
-    assert main(tiny(tmp_path / "run", "MiniHack-LavaCross-Restricted-v0", "impala", *words, steps=FRAMES)) == 0
-    own = "ent_coef=0.04 bonus.sees=message bonus.ridge=0.01"
-    assert f"the preset has for this task: {own}\n" in capsys.readouterr().out
+def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys, monkeypatch):
+    options = "the preset has for this task: steps=1500000"
+    given = ["ENV=MiniHack-MultiRoom-N4-Locked-v0", "engine=inline", "n_envs=2", "batch_size=8", "n_steps=4"]
+    monkeypatch.setattr("experiments.train.run", lambda *prepared: 0)
+    assert main([*given, f"RUN={tmp_path}/whole"]) == 0
+    assert options in capsys.readouterr().out
+    assert main([*given, f"RUN={tmp_path}/short", "STEPS=8"]) == 0
+    assert options not in capsys.readouterr().out
 
 
 def test_the_papers_networks_train(tmp_path):
