@@ -66,7 +66,7 @@ class Scale:
     preset: str = "home"
     """PRESET of `make train`."""
     seeds: int = 2
-    """Number of seeds, from 0."""
+    """Number of seeds."""
     frames: int | Mapping[str, int] | None = None
     """Environment steps per run, or by the name of the task; None for those of the preset."""
     tasks: tuple[str, ...] | None = None
@@ -77,6 +77,8 @@ class Scale:
     """Further options of `make train`."""
     agent: str | None = None
     """AGENT of `make train` where it is not the study's."""
+    first_seed: int = 0
+    """Where the seeds start; 1 where seed 0 was used to find the settings."""
 
 
 @dataclass(frozen=True)
@@ -173,11 +175,11 @@ class Study:
             raise ValueError(f"{self.name} has no SCALE={scale}; choose from {', '.join(self.scales)}")
         size = self.scales[scale]
         return [
-            self._run(scale, size, task, method, seed)
-            for seed in range(size.seeds)
+            self._run(scale, size, task, method, 0 if method.method.startswith("random") else seed)
+            for seed in range(size.first_seed, size.first_seed + size.seeds)
             for task in self.tasks_at(scale)
             for method in self.methods
-            if seed == 0 or not method.method.startswith("random")
+            if seed == size.first_seed or not method.method.startswith("random")
         ]
 
     def _run(self, scale: str, size: Scale, task: Task, method: Method, seed: int) -> Run:

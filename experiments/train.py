@@ -37,6 +37,7 @@ from e3b_gym.command import answer, one_line
 from e3b_gym.envs import make
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.errors import DivergedError
+from experiments.expected import expected
 from experiments.progress import Progress, duration, short
 from experiments.runs import RunFolder, changed
 from experiments.settings import (
@@ -148,6 +149,8 @@ def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepar
     print(f"{short(config.steps)} frames")
     if own := task_settings(settings):
         print(f"the preset has for this task: {as_words(own)}")
+    if line := expected(settings):
+        print(line)
     print(f"run: {folder.path}   (curves: make board)", flush=True)
     return folder, settings, trainee, progress
 
@@ -263,6 +266,8 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progr
         print(f"saved at frame {trainee.frames:,}; to resume: {again}")
         return 128 + stop.signal
     print(f"done: {trainee.frames:,} frames in {duration(time.monotonic() - start)}")
+    if line := expected(settings):
+        print(line)
     print(what_next(folder, settings.config.env))
     return 0
 

@@ -1,0 +1,62 @@
+"""What to expect of a run: the evaluations of stored runs (`results/runs`) that have the same settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from e3b_gym.bonuses.methods import method_defaults
+from experiments.results import EVALUATION
+from experiments.runs import RunFolder
+from experiments.settings import Settings
+
+STORED = Path(__file__).resolve().parent.parent / "results" / "runs"
+# What may differ: it changes how long training takes, not what is learned from a frame.
+MAY_DIFFER = ("seed", "steps", "engine", "threads", "device", "ray_address", "env_options")
+
+
+def expected(settings: Settings, stored: Path | None = None) -> str | None:
+    """One line about the stored runs with these settings; None where there is none.
+
+    Args:
+        settings: of a run.
+        stored: folder of stored runs, `<preset>/<task>/<method>-seed<k>`; None for those of the repository.
+    """
+    config, found = settings.config, []
+    for folder in sorted(((stored or STORED) / settings.preset / config.env).glob(f"{config.method}-seed*")):
+        if (folder / EVALUATION).exists() and _same(settings, folder):
+            found.append(json.loads((folder / EVALUATION).read_text()))
+    successes = [result["success"]["mean"] for result in found if result.get("success")]
+    if not successes:
+        return None
+    frames = " and ".join(dict.fromkeys(f"{result['frames'] / 1e6:.1f}M" for result in found))
+    return (
+        f"measured with these settings: success {', '.join(f'{success:.3f}' for success in successes)} in "
+        f"{found[0]['episodes']} new episodes after {frames} frames ({len(successes)} "
+        f"seed{'s' if len(successes) > 1 else ''}; results/runs/{settings.preset}/{config.env})"
+    )
+
+
+def _same(settings: Settings, folder: Path) -> bool:
+    try:
+        other, _ = RunFolder(folder).load()
+    except ValueError:  # of a version whose options are gone
+        return False
+    return other.agent == settings.agent and _compared(other) == _compared(settings)
+
+
+def _compared(settings: Settings) -> dict[str, Any]:
+    """The settings that decide what is learned; an option that a stored run does not know has its default."""
+    values = {name: value for name, value in settings.config.as_dict().items() if name not in MAY_DIFFER}
+    bonus = {**method_defaults(settings.config.method), **values.pop("bonus", {})}
+    defaults = {field.name: field.default for field in dataclasses.fields(settings.config)}
+    options = {**settings.config.env_defaults(), **settings.config.env_options}
+    kept = {name: value for name, value in defaults.items() if name not in MAY_DIFFER and name != "bonus"}
+    return {
+        **kept,
+        **values,
+        **{f"bonus.{n}": v for n, v in bonus.items()},
+        **{f"env.{n}": v for n, v in options.items()},
+    }
