@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch agents export doctor reproduce report homes test test-slow fuzz campaign coverage check lint types imports format bench board clean
+.PHONY: help install demo train evaluate watch agents export doctor reproduce report homes test test-slow fuzz campaign coverage docs dist check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,23 @@ homes: $(STAMP)  ## how much of unseen homes Habitat runs and random agents reve
 board: $(STAMP)  ## TensorBoard on runs/
 	$(BIN)/tensorboard --logdir runs
 
+docs: $(VENV)/.docs  ## the documentation site, in site/: search, API reference, links checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "site/index.html; python -m http.server -d site shows it with search"
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+dist: $(STAMP)  ## sdist and wheel in dist/, checked by twine and installed into an empty environment
+	rm -rf dist build
+	$(BIN)/python -m pip install --quiet build twine
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd build && empty/bin/python -c "import e3b_gym; print('installed', e3b_gym.__version__, e3b_gym.__file__)"
+
 test: $(STAMP)  ## run the tests (under 10 minutes on 2 cores)
 	$(PYTEST)
 
@@ -105,5 +122,5 @@ bench: $(STAMP)  ## every benchmark against its bars: the kernel, SB3, Recurrent
 	-$(BIN)/python -m benchmarks.impala
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

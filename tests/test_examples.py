@@ -1,0 +1,44 @@
+"""The examples run as they are, with fewer steps, and stay short enough to read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SIZES: dict[str, tuple[str, str]] = {  # what the test replaces, and by what
+    "cleanrl_ppo.py": (r"^STEPS, ENVS, .*$", "STEPS, ENVS, ROLLOUT, EPOCHS, BATCH = 128, 4, 16, 1, 32"),
+    "maskable_ppo.py": (r"^STEPS = .*$", "STEPS = 1"),
+    "dqn.py": (r"^STEPS = .*$", "STEPS = 1_300"),
+    "sac.py": (r"^STEPS = .*$", "STEPS = 1_200"),
+    "own_encoder.py": (r"^STEPS = .*$", "STEPS = 1"),
+    "pretrain.py": (r"^PRETRAIN, STEPS = .*$", "PRETRAIN, STEPS = 1, 1"),
+    "vizdoom_maze.py": (
+        r"^STEPS = [^§]*?n_envs=8",
+        'STEPS = 1\nvenv = make_vec_env("VizdoomMyWayHomeSparse-v0", n_envs=2',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = (ROOT / "examples" / name).read_text()
+    assert len(script.splitlines()) < 80
+    short, count = re.subn(*SIZES[name], script, flags=re.MULTILINE)
+    assert count == 1
+    exec(compile(short, name, "exec"), {"__name__": "__main__"})
+    assert re.search(r"\d", capsys.readouterr().out)
+
+
+def test_every_example_is_tested() -> None:
+    others = {
+        "quickstart.py": "tests/test_docs.py",
+        "nearest_neighbour.py": "tests/bonuses",
+        "rl_zoo3.yml": "tests/sb3",
+    }
+    found = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".yml")}
+    assert found == {*SIZES, *others}
