@@ -1,7 +1,7 @@
 """VizDoom's MyWayHome, sparse: find the vest in a maze from pixels. PPO with an LSTM and the suite's own networks.
 
-The maze takes millions of steps; docs/status.md has what was measured. `make train ENV=VizdoomMyWayHomeSparse-v0` does the
-same with IMPALA, checkpoints and curves.
+The maze takes millions of steps; docs/status.md has what was measured. `make train ENV=VizdoomMyWayHomeSparse-v0` does
+the same with IMPALA, checkpoints and curves.
 """
 
 import numpy as np

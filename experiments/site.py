@@ -1,7 +1,7 @@
 """Pages of the documentation site that are made from the code: a page per method and suite, and the API reference.
 
-`generated_pages` returns path -> Markdown; docs/hooks.py hands them to mkdocs. Equation, source and use of each method are
-written by hand in `experiments.site_methods`.
+`generated_pages` returns path -> Markdown; docs/hooks.py hands them to mkdocs. Equation, source and use of each method
+are written by hand in `experiments.site_methods`.
 """
 
 from __future__ import annotations
