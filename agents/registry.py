@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents.impala.config import Config
 from agents.ppo.config import PPOConfig, RecurrentPPOConfig
@@ -13,6 +13,9 @@ from agents.protocols import Player, Trainee
 from agents.random_agent import RandomConfig, RandomForwardConfig
 from agents.run_config import RunConfig
 from e3b_gym.options import closest
+
+if TYPE_CHECKING:
+    from e3b_gym.diagnosis import Episode, Setup
 
 Factory = Callable[..., Any] | str
 
@@ -27,6 +30,8 @@ class Agent:
     """Makes a `Player`: (config, checkpoints, which, spaces, greedy, seed)."""
     trainer: Factory | None = None
     """Makes a `Trainee`: (config, keep, resume). None for an agent that learns nothing."""
+    recorder: Factory | None = None
+    """Plays for `make doctor`: (config, player, envs, seeds, episodes, seed) -> (episodes, setup). None: no doctor."""
 
     def make_trainee(self, *arguments: Any) -> Trainee:
         """See `trainer`."""
@@ -40,11 +45,21 @@ class Agent:
         player: Player = _load(self.player)(*arguments)
         return player
 
+    def record(self, *arguments: Any) -> tuple[list[Episode], Setup]:
+        """See `recorder`."""
+        if self.recorder is None:
+            raise ValueError("this agent has no recorder")
+        recorded: tuple[list[Episode], Setup] = _load(self.recorder)(*arguments)
+        return recorded
 
+
+_PPO = ("agents.ppo.model:SB3Player", "agents.ppo.training:SB3Trainee", "agents.ppo.model:record_episodes")
 AGENTS: dict[str, Agent] = {
-    "impala": Agent(Config, "agents.impala.run:ImpalaPlayer", "agents.impala.run:ImpalaTrainee"),
-    "recurrent_ppo": Agent(RecurrentPPOConfig, "agents.ppo.model:SB3Player", "agents.ppo.training:SB3Trainee"),
-    "ppo": Agent(PPOConfig, "agents.ppo.model:SB3Player", "agents.ppo.training:SB3Trainee"),
+    "impala": Agent(
+        Config, "agents.impala.run:ImpalaPlayer", "agents.impala.run:ImpalaTrainee", "agents.impala.diagnosing:record"
+    ),
+    "recurrent_ppo": Agent(RecurrentPPOConfig, *_PPO),
+    "ppo": Agent(PPOConfig, *_PPO),
     "random": Agent(RandomConfig, "agents.random_agent:RandomPlayer"),
     "random-forward": Agent(RandomForwardConfig, "agents.random_agent:RandomPlayer"),
 }

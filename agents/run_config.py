@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+
 from e3b_gym.config import BonusConfig
 from e3b_gym.envs import check_options
 from e3b_gym.envs.registry import suite_of
@@ -60,6 +62,13 @@ class RunConfig:
     def env_groups(self) -> tuple[int, int]:
         """Number of groups of environments with separate seeds in training, and number of environments per group."""
         return 0, 0
+
+    def env_seed(self, group: int, starts: int) -> int:
+        """Returns the seed of the first environment of a group that was started `starts` times before.
+
+        A group that starts again gets other environments, and no two groups share any.
+        """
+        return int(np.random.SeedSequence([self.seed, group, starts]).generate_state(1)[0])
 
     def env_defaults(self) -> dict[str, Any]:
         """Returns options of the environment that the run needs by default, such as the part that its bonus counts."""

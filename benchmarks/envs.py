@@ -35,7 +35,7 @@ from gymnasium import wrappers
 
 from e3b_gym.envs import make
 from e3b_gym.envs.minigrid import MISSING
-from e3b_gym.envs.registry import SUITES, all_tasks
+from e3b_gym.envs.registry import SUITES, all_tasks, suite_of
 
 VECTOR_ID = "MiniHack-Freeze-Random-Restricted-v0"
 RESETS = 3
@@ -43,17 +43,23 @@ NEED_DATA = {"Habitat-HM3D-v0"}  # also needs a simulator that pip cannot instal
 """In a round."""
 
 
+def suite_name(id: str) -> str | None:
+    """Returns the name of the suite of an id; None for ids of other packages."""
+    suite = suite_of(id)
+    return None if suite is None else suite.name
+
+
 def make_stock(id: str) -> Any:
     """Returns the simulator's own environment, or None."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outdated versions, pkg_resources
-        if id.startswith("MiniHack-"):
+        if suite_name(id) == "MiniHack":
             from benchmarks import envs_minihack
 
             return envs_minihack.make_stock(id)
         if id == "VizdoomMyWayHomeDense-v0":
             return _stock_vizdoom()
-        if id.startswith("MiniGrid-") and id.removeprefix("MiniGrid-").removesuffix("-v0") not in MISSING:
+        if suite_name(id) == "MiniGrid" and not any(id == f"MiniGrid-{name}-v0" for name in MISSING):
             import minigrid  # noqa: F401
 
             return gymnasium.make(id, disable_env_checker=True)
@@ -167,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(report(id, measured, width), flush=True)
             if "stock" in measured:
                 resets[id] = measured["stock"][1] / measured["ours"][1]
-        if any(id.startswith("MiniHack-") for id in ids):
+        if any(suite_name(id) == "MiniHack" for id in ids):
             print()
             for what, times, promised in minihack_bars(resets, options.quick):
                 missed += times < promised

@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
@@ -67,9 +67,7 @@ class Contender:
         given = {"env": self.env, "net": self.net, "method": self.method, "steps": 10**12, **ONE_PASS}
         if self.net == "paper":
             given |= LARGE_NETWORK
-        config = resolve("impala", "home", given).config
-        assert isinstance(config, Config)
-        return config
+        return cast(Config, resolve("impala", "home", given).config)
 
 
 @dataclass(frozen=True)

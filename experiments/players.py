@@ -41,11 +41,7 @@ def load_player(
 def training_seeds(config: RunConfig) -> NDArray[np.int64]:
     """Returns [K, 2]: first and last seed of every range that training may have used."""
     groups, n_envs = config.env_groups
-    starts = [
-        np.random.SeedSequence([config.seed, group, restart]).generate_state(1)[0]
-        for group in range(groups)
-        for restart in range(_RESTARTS)
-    ]
+    starts = [config.env_seed(group, restart) for group in range(groups) for restart in range(_RESTARTS)]
     first = np.array(starts, dtype=np.int64)
     return np.stack([first, first + n_envs - 1], axis=1)
 

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from e3b_gym.command import answer
+from e3b_gym.envs.registry import suite_of
 from e3b_gym.options import Count, parse
 from experiments.catalogue import STUDIES, find_studies
 from experiments.progress import duration
@@ -33,10 +34,10 @@ from experiments.studies import SCALES, Run, Study, all_runs
 
 OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS")
 RUNS = "runs/reproduce"
-# Approximate frames per second of one run on one core, by prefix of the id, until runs have been measured.
+# Approximate frames per second of one run on one core, by suite, until runs have been measured.
 RATES = {
-    "home": {"MiniHack": 900.0, "MiniGrid": 2500.0, "Rooms": 7000.0, "Vizdoom": 700.0, "Habitat": 900.0},
-    "paper": {"MiniHack": 120.0, "MiniGrid": 2500.0, "Vizdoom": 300.0, "Habitat": 4.0},
+    "home": {"MiniHack": 900.0, "MiniGrid": 2500.0, "Rooms": 7000.0, "VizDoom": 700.0, "Habitat": 900.0},
+    "paper": {"MiniHack": 120.0, "MiniGrid": 2500.0, "VizDoom": 300.0, "Habitat": 4.0},
 }
 EVALUATION_SECONDS = 60.0
 
@@ -118,15 +119,15 @@ def seconds_left(jobs: Sequence[Job]) -> float:
 def rate(run: Run, jobs: Sequence[Job]) -> float:
     """Frames per second of runs in the same environment, else in the same suite, else a guess."""
     begun = [job for job in jobs if job.progress.frames and job.progress.seconds]
-    suite = run.task.env.split("-")[0][:7]
+    suite = suite_of(run.task.env)
     for alike in (
         [job for job in begun if job.run.task.env == run.task.env],
-        [job for job in begun if job.run.task.env.startswith(suite)],
+        [job for job in begun if suite_of(job.run.task.env) is suite],
     ):
         if alike:
             return sum(job.progress.frames for job in alike) / sum(job.progress.seconds for job in alike)
     rates = RATES.get(run.preset, RATES["home"])
-    return next((number for name, number in rates.items() if run.task.env.startswith(name)), 500.0)
+    return rates.get("" if suite is None else suite.name, 500.0)
 
 
 def run_all(scheduler: Scheduler, pause: float = 1.0) -> int:

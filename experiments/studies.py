@@ -16,6 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from agents.registry import AGENTS
+from e3b_gym.envs.registry import suite_of
+
 SCALES = ("paper", "home", "smoke")
 Measure = Literal["success", "training success", "coverage", "frames per second"]
 
@@ -37,7 +40,9 @@ class Task:
     @property
     def short(self) -> str:
         """Without the suite's prefix and the version, for the titles of plots."""
-        return str(self).removeprefix("MiniHack-").removeprefix("MiniGrid-").removesuffix("-v0").removesuffix("-v1")
+        suite = suite_of(self.env)
+        prefix = suite.prefix if suite is not None and suite.prefix.endswith("-") else ""
+        return str(self).removeprefix(prefix).removesuffix("-v0").removesuffix("-v1")
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Method:
     label: str
     """As plots and tables name it."""
     method: str
-    """METHOD of `make train`."""
+    """METHOD of `make train`; AGENT for an agent that does not learn."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further options of `make train`, such as `ridge`."""
     prior: bool = False
@@ -57,6 +62,12 @@ class Method:
     def name(self) -> str:
         """Name in folders, and in claims."""
         return ",".join([self.method, *(f"{name}={value}" for name, value in self.options.items())])
+
+    @property
+    def learns(self) -> bool:
+        """False for the random agents, which only play."""
+        agent = AGENTS.get(self.method)
+        return agent is None or agent.trainer is not None
 
 
 @dataclass(frozen=True)
@@ -127,7 +138,7 @@ class Run:
     @property
     def learns(self) -> bool:
         """False for the random agents, which only play."""
-        return not self.method.method.startswith("random")
+        return self.method.learns
 
     def train_options(self) -> list[str]:
         """NAME=value of `make train`, without RUN."""
@@ -179,14 +190,14 @@ class Study:
             for seed in range(size.first_seed, size.first_seed + size.seeds)
             for task in self.tasks_at(scale)
             for method in self.methods
-            if seed == size.first_seed or not method.method.startswith("random")
+            if seed == size.first_seed or method.learns
         ]
 
     def _run(self, scale: str, size: Scale, task: Task, method: Method, seed: int) -> Run:
         frames = size.frames.get(str(task)) if isinstance(size.frames, Mapping) else size.frames
         agent = size.agent or self.agent
         # The random agents need no training, and their success may be a few in a thousand.
-        episodes = size.episodes * (5 if method.method.startswith("random") and self.measure != "coverage" else 1)
+        episodes = size.episodes * (5 if not method.learns and self.measure != "coverage" else 1)
         return Run(scale, task, method, seed, agent, size.preset, frames, episodes, self.measure, size.options)
 
     def tasks_at(self, scale: str) -> list[Task]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TESTED_BY = {"docs/sb3.md": "tests/sb3/test_page.py"}
+TESTED_BY = {"docs/sb3.md": "tests/sb3/test_page.py", "docs/extending.md": "tests/test_extending.py"}
 FRAGMENTS = {  # page, how the block begins
     ("README.md", 'E3BRewardWrapper(venv, bonus="noveld-position"'),
     ("docs/bonuses.md", 'bonus = e3b_gym.make_bonus("e3b", env.observation_space'),

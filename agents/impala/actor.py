@@ -33,12 +33,6 @@ EnvMaker = Callable[[Config, int, int], VectorEnv[Any, Any, Any]]
 """(config, number of environments, seed) -> a batch of them that resets in the step that ends an episode."""
 
 
-def world_seed(config: Config, actor: int, restarts: int) -> int:
-    """Where an actor's worlds begin; one that starts again meets new ones, and no two actors share any."""
-    sequence = np.random.SeedSequence([config.seed, actor, restarts])
-    return int(sequence.generate_state(1)[0])
-
-
 class Actor:
     """Steps `config.n_envs` environments with its copy of the policy.
 
@@ -51,7 +45,7 @@ class Actor:
 
     def __init__(self, config: Config, number: int = 0, restarts: int = 0, make: EnvMaker = make_envs) -> None:
         self.number = number
-        self.envs = make(config, config.n_envs, seed := world_seed(config, number, restarts))
+        self.envs = make(config, config.n_envs, seed := config.env_seed(number, restarts))
         spaces = self.envs.single_observation_space, self.envs.single_action_space
         self.policy = Policy(networks_for(config), *spaces, config.value_heads).eval()
         self.policy.remember_rows()

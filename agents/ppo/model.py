@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -24,9 +25,11 @@ from agents.networks import env_options_for, has_own_networks, networks_for
 from agents.ppo.config import PPOConfig
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
+from e3b_gym.diagnosis import Episode, Setup
 from e3b_gym.encoders.networks import Factory
 from e3b_gym.online import OnlineExplorer
-from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, make_vec_env
+from e3b_gym.sb3 import ENCODER_POLICY, E3BRewardWrapper, GymnasiumVecEnv, make_vec_env
+from e3b_gym.sb3.diagnosing import record
 from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features
 from e3b_gym.sb3.recurrent_ppo import RecurrentPPO
 from e3b_gym.unroll import Tree, tree_map
@@ -54,8 +57,7 @@ class NetworkExtractor(BaseFeaturesExtractor):
 
 def make_envs(config: PPOConfig, starts: int) -> Any:
     """Makes the environments of the run; `starts` earlier parts of the run had other seeds."""
-    seed = int(np.random.SeedSequence([config.seed, 0, starts]).generate_state(1)[0])
-    return make_vec_env(config.env, config.n_envs, seed=seed, **env_options_for(config))
+    return make_vec_env(config.env, config.n_envs, seed=config.env_seed(0, starts), **env_options_for(config))
 
 
 def bonus_config(config: PPOConfig) -> BonusConfig:
@@ -151,6 +153,16 @@ class SB3Player:
             explorer.load_learned(self._checkpoint.state["bonus"])
         explorer.training = False
         return explorer
+
+
+def record_episodes(
+    config: PPOConfig, player: SB3Player, envs: VectorEnv[Any, Any, Any], seeds: list[int], episodes: int, seed: int
+) -> tuple[list[Episode], Setup]:
+    """Plays for `make doctor`."""
+    venv = E3BRewardWrapper(GymnasiumVecEnv(envs), "none")
+    venv.explorer = player.bonus_explorer(len(seeds))
+    venv.venv.seed(seeds[0])
+    return record(player.model, venv, episodes, seed=seed)
 
 
 def bind_policy(explorer: OnlineExplorer, model: PPO | RecurrentPPO) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_runs import tiny
 
-from agents.impala.actor import world_seed
 from agents.impala.config import Config
 from agents.ppo.config import PPOConfig
 from e3b_gym.envs import make_vec
@@ -61,7 +60,7 @@ def test_evaluation_never_uses_a_world_of_training(run_seed, seed):
     assert len(fresh) == 100
     for actor in range(3):
         for restarts in range(20):
-            first = world_seed(config, actor, restarts)
+            first = config.env_seed(actor, restarts)
             assert not fresh & set(range(first, first + 64))
 
 

@@ -26,6 +26,7 @@ from e3b_gym.encoders import Encoder, Networks
 from e3b_gym.envs import Suite, Task, make, make_vec, register_suite
 from e3b_gym.envs.registry import SUITES
 from e3b_gym.options import Count
+from experiments.doctor import main as doctor
 from experiments.evaluate import main as evaluate
 from experiments.train import main as train
 from experiments.watch import main as watch
@@ -197,6 +198,8 @@ def test_an_agent_from_outside_trains_resumes_and_is_evaluated_and_watched(stubb
     assert f"e3b with stubborn after {2 * FRAMES} frames" in capsys.readouterr().out
     assert watch([f"RUN={run}", "EPISODES=1"]) == 0
     assert "time limit" in capsys.readouterr().out
+    assert doctor([f"RUN={run}"]) == 2
+    assert "AGENT=stubborn has no recorder, so it cannot be diagnosed" in capsys.readouterr().err
     assert train([*words, "action=left", f"RUN={tmp_path / 'other'}"]) == 2
     assert "action must be a whole number; got 'left'" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_runs import LAVA, actor_with_weights, filled, room_for, small
 
-from agents.impala.actor import make_envs, world_seed
+from agents.impala.actor import make_envs
 from e3b_gym.unroll import tree_leaves, tree_map
 
 DICT_ROOMS = {"env_options": {"max_steps": 7}}
@@ -43,7 +43,7 @@ def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
     config = RUNS[run]
     actor, _ = playing(config)
     rollout = room_for(actor, config)  # filled again and again, as in training
-    envs = make_envs(config, config.n_envs, world_seed(config, 0, 0))  # each step's observations are read at once
+    envs = make_envs(config, config.n_envs, config.env_seed(0, 0))  # each step's observations are read at once
     obs, _ = envs.reset()
     starts = np.ones(config.n_envs, np.bool_)
     returns, lengths = np.zeros(config.n_envs), np.zeros(config.n_envs, int)
@@ -169,9 +169,9 @@ def test_actions_follow_the_logits(playing):
 
 def test_actors_meet_worlds_of_their_own():
     config = small()
-    seeds = {world_seed(config, actor, restarts) for actor in range(8) for restarts in range(8)}
+    seeds = {config.env_seed(actor, restarts) for actor in range(8) for restarts in range(8)}
     assert len(seeds) == 64
-    assert world_seed(small(seed=1), 0, 0) not in seeds
+    assert small(seed=1).env_seed(0, 0) not in seeds
 
 
 def test_a_policy_of_nans_acts_on_so_that_the_learner_can_name_it(playing):
