@@ -186,7 +186,7 @@ class Study:
             raise ValueError(f"{self.name} has no SCALE={scale}; choose from {', '.join(self.scales)}")
         size = self.scales[scale]
         return [
-            self._run(scale, size, task, method, 0 if method.method.startswith("random") else seed)
+            self._run(scale, size, task, method, seed if method.learns else 0)
             for seed in range(size.first_seed, size.first_seed + size.seeds)
             for task in self.tasks_at(scale)
             for method in self.methods
