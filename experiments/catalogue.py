@@ -110,7 +110,34 @@ minihack = Study(
     note="[How the settings were found](tuning.md), with what did not work; seed 0 was used for that and is not shown.",
 )
 
-STUDIES = {study.name: study for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, demo)}
+DOOR_KEY, KEY_CORRIDOR = Task("MiniGrid-DoorKey-8x8-v0"), Task("MiniGrid-KeyCorridorS3R2-v0")
+SPARSE = tuple(
+    Task(f"experiments.sparse:{name}-v0", {}, name)
+    for name in ("SparseMountainCar", "SparseMountainCarContinuous", "SparseAcrobot", "AtariFreeway")
+)
+SPARSE_FRAMES = {str(task): 500_000 for task in SPARSE}
+SPARSE_FRAMES |= {str(DOOR_KEY): 1_000_000, str(KEY_CORRIDOR): 1_500_000, "AtariFreeway": 1_000_000}
+
+wrapper = Study(
+    "wrapper",
+    "Common sparse tasks: PPO with E3B, with RND and without a bonus",
+    "made for this library",
+    "Does the wrapper help, with its default settings, in tasks that were not chosen for it?",
+    (DOOR_KEY, SPARSE[0], KEY_CORRIDOR, *SPARSE[1:]),
+    (E3B, NO_BONUS, Method("RND", "rnd")),
+    {
+        "home": Scale("home", 3, SPARSE_FRAMES),
+        "smoke": smoke(str(SPARSE[0])),
+    },
+    agent="ppo",
+    claims=(
+        Claim("E3B is above no bonus", "above", ("e3b",), ("none",)),
+        Claim("E3B is above RND", "above", ("e3b",), ("rnd",)),
+    ),
+    note="PPO and all bonuses have the presets of `make train` as they are: nothing was tuned for these tasks.",
+)
+
+STUDIES = {study.name: study for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, wrapper, demo)}
 
 
 def find_studies(names: str) -> list[Study]:
