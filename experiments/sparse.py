@@ -11,6 +11,7 @@ Importing this module registers the ids with Gymnasium.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -41,18 +42,18 @@ class AnyReward(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {**info, "is_success": self._rewarded}
 
 
-def goal_only(id: str, **options: Any) -> gym.Env[Any, Any]:
+def goal_only(source: str, **options: Any) -> gym.Env[Any, Any]:
     """An environment of Gymnasium with the reward of its goal only."""
-    return GoalOnly(gym.make(id, **options))
+    return GoalOnly(gym.make(source, **options))
 
 
 def freeway(**options: Any) -> gym.Env[Any, Any]:
     """Freeway with the usual preprocessing, in 42 x 42 pixels and two frames."""
     try:
-        import ale_py
+        ale = importlib.import_module("ale_py")
     except ImportError as error:
         raise ImportError("Freeway needs ale-py; run: pip install 'e3b-gym[atari]'") from error
-    gym.register_envs(ale_py)
+    gym.register_envs(ale)
     env = gym.make("ALE/Freeway-v5", frameskip=1, repeat_action_probability=0.0, **options)
     small = AtariPreprocessing(env, screen_size=42, noop_max=30)
     return AnyReward(FrameStackObservation(small, 2))
@@ -64,5 +65,5 @@ _GOALS = {
     "SparseAcrobot-v0": ("Acrobot-v1", 500),
 }
 for _id, (_source, _steps) in _GOALS.items():
-    gym.register(_id, entry_point=goal_only, kwargs={"id": _source}, max_episode_steps=_steps)
-gym.register("AtariFreeway-v0", entry_point=freeway, max_episode_steps=FREEWAY_STEPS)
+    gym.register(_id, entry_point=f"{__name__}:goal_only", kwargs={"source": _source}, max_episode_steps=_steps)
+gym.register("AtariFreeway-v0", entry_point=f"{__name__}:freeway", max_episode_steps=FREEWAY_STEPS)
