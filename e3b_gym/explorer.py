@@ -21,6 +21,7 @@ from torch import Tensor
 
 from e3b_gym.bonuses import Bonus, Memory
 from e3b_gym.errors import NonFiniteError
+from e3b_gym.optimizers import load_optimizer
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Unroll
 
@@ -80,6 +81,11 @@ class Explorer:
                 self._memory.load_state_dict(self._saved_memory)
                 self._saved_memory = None
         return self._memory
+
+    def load_memory(self) -> None:
+        """Gives the memory its loaded content now, so that content that does not fit is refused before training."""
+        if self._saved_memory is not None:
+            self._memory = self.memory
 
     def embed(self, unroll: Unroll, previous: Any = None, *, graph: bool = False) -> Any:
         """The bonus's features of an unroll.
@@ -150,7 +156,7 @@ class Explorer:
         """Takes over what was learned, and the optimiser."""
         self.load_learned(state)
         if self.optimizer is not None and state["optimizer"] is not None:
-            self.optimizer.load_state_dict(state["optimizer"])
+            load_optimizer(self.optimizer, state["optimizer"])
 
     def load_learned(self, state: Mapping[str, Any]) -> None:
         """Takes over bonus and scale; the memory where there is one, of the same number of environments."""

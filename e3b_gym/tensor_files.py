@@ -1,7 +1,12 @@
-"""Files of tensors and plain values (str, int, float, bool, None) in dicts, lists and tuples. Reading runs no code."""
+"""Files of tensors and plain values (str, int, float, bool, None) in dicts, lists and tuples. Reading runs no code.
+
+A file carries a checksum of its content, so that a value that a disk, a program or a hand has changed is found when the
+file is read, not in the middle of training. Files without one (of earlier versions) are read all the same.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 import zipfile
@@ -17,6 +22,7 @@ from e3b_gym.errors import DamagedFileError, first_line
 from e3b_gym.files import atomic_write
 
 _DICTS, _SEQUENCES = (dict, OrderedDict), (list, tuple)
+_CHECKSUM = "checksum"
 _PLAIN = (str, int, float, bool, type(None), Tensor, nn.Parameter)
 
 
@@ -29,7 +35,7 @@ def save_tensors(path: str | Path, content: dict[str, Any]) -> None:
     for name, value in content.items():
         _require_plain(value, name)
     serialised = io.BytesIO()  # first: torch.save hides the error of a full disk behind its own
-    torch.save(content, serialised)
+    torch.save({**content, _CHECKSUM: checksum(content)}, serialised)
     with atomic_write(path) as temporary:
         temporary.write_bytes(serialised.getbuffer())
 
@@ -48,7 +54,11 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
     try:
         if not mapped:
             _verify(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        expected = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+        if expected is not None and not mapped and expected != checksum(content):
+            raise DamagedFileError("its content is not what was saved")
+        return content
     except FileNotFoundError:
         raise
     except pickle.UnpicklingError as error:  # whose text advises to load it anyway
@@ -64,6 +74,26 @@ def _verify(path: str | Path) -> None:
     with zipfile.ZipFile(path) as archive:
         if (damaged := archive.testzip()) is not None:
             raise DamagedFileError(f"the checksum of its part {damaged} is wrong")
+
+
+def checksum(content: Any) -> str:
+    """A hash of tensors and plain values, with their types, shapes, names and order."""
+    found = hashlib.blake2b(digest_size=16)
+
+    def add(value: Any) -> None:
+        if isinstance(value, Tensor):
+            found.update(f"{value.dtype}{list(value.shape)}".encode())
+            found.update(value.detach().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, (*_DICTS, *_SEQUENCES)):
+            found.update(f"{type(value).__name__}{len(value)}".encode())
+            for key, part in _items(value):
+                add(key)
+                add(part)
+        else:
+            found.update(f"{value!r};".encode(errors="backslashreplace"))
+
+    add(content)
+    return found.hexdigest()
 
 
 def _require_plain(value: Any, name: str) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from e3b_gym.errors import DamagedFileError
 from e3b_gym.files import atomic_write
-from e3b_gym.tensor_files import load_tensors, save_tensors
+from e3b_gym.tensor_files import checksum, load_tensors, save_tensors
 
 
 def fail_to_write(path: Path) -> None:
@@ -61,3 +61,27 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         load_tensors(path)
     with pytest.raises(FileNotFoundError):
         load_tensors(tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize("value", [None, 2.0, "abc", torch.zeros(2), torch.tensor([0.0, 1.0, float("nan")])])
+def test_a_value_that_was_changed_after_saving_is_found(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "file.pt"
+    save_tensors(path, {"updates": 2, "parts": [{"weights": torch.arange(3.0)}]})
+    for name in ("updates", "weights"):
+        content = torch.load(path, weights_only=True)
+        (content if name in content else content["parts"][0])[name] = value
+        torch.save(content, tmp_path / "changed.pt")
+        with pytest.raises(DamagedFileError, match="its content is not what was saved"):
+            load_tensors(tmp_path / "changed.pt")
+
+
+def test_files_of_earlier_versions_without_a_checksum_are_read(tmp_path: Path) -> None:
+    torch.save({"updates": 2}, tmp_path / "file.pt")
+    assert load_tensors(tmp_path / "file.pt") == {"updates": 2}
+
+
+def test_the_checksum_covers_every_kind_of_tensor_and_value() -> None:
+    tensors = [torch.zeros(3, dtype=kind) for kind in (torch.float32, torch.bfloat16, torch.int64, torch.bool)]
+    tensors += [torch.tensor(0.0), torch.zeros(0), torch.zeros(1, 3), torch.zeros(3).expand(2, 3)]
+    values = [*tensors, None, 0, 0.0, False, "", "0", [], (), {}, [0], (0,), {"0": 0}, {0: "0"}]
+    assert len({checksum({"a": value}) for value in values}) == len(values)

@@ -28,6 +28,7 @@ from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.explorer import Explorer, backward
+from e3b_gym.optimizers import load_optimizer
 from e3b_gym.unroll import Unroll
 
 Stats = dict[str, float]
@@ -218,9 +219,9 @@ class Learner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
-        self.policy_optimizer.load_state_dict(state["policy_optimizer"])
+        load_optimizer(self.policy_optimizer, state["policy_optimizer"])
         self.explorer.load_state_dict(state["explorer"])
-        self.version, self.frames, self._updates = state["version"], state["frames"], state["updates"]
+        self.version, self.frames, self._updates = (int(state[name]) for name in ("version", "frames", "updates"))
 
     def load_exported(self, state: Mapping[str, Any], frames: int) -> None:
         """Takes over policy, bonus and scale; the optimisers keep their own state."""

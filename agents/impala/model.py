@@ -31,6 +31,7 @@ from agents.impala.saving import read_model, write_model
 from agents.impala.training import Training, Update
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import first_line
+from e3b_gym.optimizers import load_optimizer
 from e3b_gym.sb3 import GymnasiumVecEnv
 from e3b_gym.unroll import Tree, tree_leaves
 
@@ -254,7 +255,11 @@ class IMPALA:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
-        self._engine_state, self.num_timesteps = state["engine"], self.learner.frames
+        starts = None if state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
+        if starts is not None and (not starts or min(starts) < 0):
+            raise ValueError(f"the actors were started {starts} times")
+        self._engine_state = None if starts is None else {"starts": starts}
+        self.num_timesteps = self.learner.frames
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State dicts of policy, bonus and the policy's optimiser."""
@@ -269,7 +274,7 @@ class IMPALA:
         """Loads what `get_parameters` gave."""
         self.learner.policy.load_state_dict(parameters["policy"])
         self.learner.explorer.bonus.load_state_dict(parameters["bonus"])
-        self.learner.policy_optimizer.load_state_dict(dict(parameters["policy_optimizer"]))
+        load_optimizer(self.learner.policy_optimizer, parameters["policy_optimizer"])
 
     def save(self, path: str | Path) -> None:
         """Writes the model: tensors and plain values. A path without an ending gets ".zip", as in SB3."""
@@ -305,6 +310,6 @@ class IMPALA:
             else:
                 model.learner.load_exported(saved.state["learner"], saved.exported_frames)
                 model.num_timesteps = saved.exported_frames
-        except (RuntimeError, LookupError, ValueError) as error:
+        except (RuntimeError, LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path} does not fit {model.config.env}: {first_line(error)}") from error
         return model

@@ -45,6 +45,7 @@ class ImpalaTrainee:
             with loading(checkpoint):
                 self.extra = dict(checkpoint.state["extra"])
                 self.model.load_state_dict(checkpoint.state)
+                self.model.learner.explorer.load_memory()
         self.model.start(config.steps)
 
     def save_into(self, folder: Path) -> None:

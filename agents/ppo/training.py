@@ -18,6 +18,7 @@ from agents.impala.training import Update
 from agents.ppo.config import PPOConfig
 from agents.ppo.model import add_bonus, algorithm_of, bind_policy, make_envs, make_model
 from e3b_gym.errors import DivergedError, NonFiniteError
+from e3b_gym.optimizers import check_optimizer
 from e3b_gym.sb3 import EncoderUpdateCallback
 
 
@@ -61,9 +62,13 @@ class SB3Trainee:
     def _load(self, checkpoint: Checkpoint) -> None:
         with loading(checkpoint):
             state = checkpoint.state
+            optimizer = self.model.policy.optimizer
+            expected = optimizer.state_dict()["param_groups"]
             self.model.set_parameters(state["model"], device="cpu")
+            check_optimizer(optimizer, expected)
             bind_policy(self._bonus.explorer, self.model)
             self._bonus.explorer.load_state_dict(state["bonus"])
+            self._bonus.explorer.load_memory()
             self.model.num_timesteps, self.model._n_updates = checkpoint.frames, int(state["updates"])
             self.extra = dict(state["extra"])
         # Another part of the run, other random numbers.

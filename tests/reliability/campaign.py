@@ -8,7 +8,8 @@ actors   actors of one run killed and stopped (SIGSTOP), which must end at its f
 writes   no space, read-only and EIO at every write of a run
 soak     training in processes under the faults of the first two for --minutes
 
-Each writes <name>.json with tried, survived and lost; the exit code is 1 if anything was lost.
+Each writes <name>.json with tried, survived and lost after every trial, so a campaign that is stopped has results; the
+exit code is 1 if anything was lost.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from experiments.provenance import provenance
-from tests.reliability.kills import actors, kills, soak
+from tests.reliability.kills import Keep, actors, kills, soak
 from tests.reliability.writes import TINY, failing_writes
 
 PARTS = ("kills", "actors", "writes", "soak")
 
 
-def run(part: str, folder: Path, short: bool, minutes: float, seed: int) -> dict[str, Any]:
+def run(part: str, folder: Path, short: bool, minutes: float, seed: int, keep: Keep) -> dict[str, Any]:
     """One part of the campaign."""
     if part == "kills":
-        return kills(folder, 6 if short else 100, seed)
+        return kills(folder, 6 if short else 100, seed, keep=keep)
     if part == "actors":
-        return actors(folder, *((6, 1) if short else (200, 20)), seed)
+        return actors(folder, *((6, 1) if short else (200, 20)), seed, keep=keep)
     if part == "writes":
-        return failing_writes(folder, ["impala"] if short else list(TINY), every=8 if short else 1)
-    return soak(folder, 1.0 if short else minutes, seed)
+        return failing_writes(folder, ["impala"] if short else list(TINY), every=8 if short else 1, keep=keep)
+    return soak(folder, 1.0 if short else minutes, seed, keep)
 
 
 def main() -> int:
@@ -46,18 +47,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for the results")
     given = parser.parse_args()
-    lost = 0
+    lost, origin = 0, provenance()
     for part in given.parts or PARTS:
+
+        def keep(found: dict[str, Any], part: str = part) -> None:
+            if given.out is not None:
+                given.out.mkdir(parents=True, exist_ok=True)
+                content = {**found, "seed": given.seed, "provenance": origin}
+                (given.out / f"{part}.json").write_text(json.dumps(content, indent=1) + "\n")
+
         with tempfile.TemporaryDirectory(prefix="campaign", ignore_cleanup_errors=True) as folder:
-            found = run(part, Path(folder), given.short, given.minutes, given.seed)
+            found = run(part, Path(folder), given.short, given.minutes, given.seed, keep)
+        keep(found)
         print(f"{part}: tried {found['tried']}, survived {found['survived']}, lost {len(found['lost'])}", flush=True)
         for problem in found["lost"][:20]:
             print(f"  {problem}", flush=True)
         lost += len(found["lost"])
-        if given.out is not None:
-            given.out.mkdir(parents=True, exist_ok=True)
-            content = {**found, "seed": given.seed, "provenance": provenance()}
-            (given.out / f"{part}.json").write_text(json.dumps(content, indent=1) + "\n")
     return 1 if lost else 0
 
 

@@ -117,6 +117,8 @@ def damaged_checkpoint(draw: random.Random, run: Path, payload: Path) -> None:
             file.unlink()
         else:
             content = torch.load(file, weights_only=True)
+            if draw.random() < 0.5:
+                del content["checksum"]  # as in files of earlier versions
             value = draw.choice([*ODD, torch.zeros(3), torch.full((2, 2), float("nan"))])
             change(draw, content, Payload(payload) if draw.random() < 0.3 else value)
             torch.save(content, file)

@@ -230,8 +230,15 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def fuzz(cases: int, seed: int, first: int, agents: Sequence[str], habitat: bool, report: bool = False) -> Found:
-    """Runs so many cases from number `first` on."""
+def fuzz(
+    cases: int,
+    seed: int,
+    first: int,
+    agents: Sequence[str],
+    habitat: bool,
+    keep: Callable[[Found], None] | None = None,
+) -> Found:
+    """Runs so many cases from number `first` on; where there is `keep`, prints and keeps what was found so far."""
     found, start = Found(), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="fuzz"))
     here = Path.cwd()
@@ -240,13 +247,14 @@ def fuzz(cases: int, seed: int, first: int, agents: Sequence[str], habitat: bool
         os.chdir(folder / "originals")  # a run without RUN= goes below the working directory
         for number in range(first, first + cases):
             case = maker.case(number)
-            if report:  # so that a crash of the interpreter has a name
+            if keep:  # so that a crash of the interpreter has a name
                 Path(tempfile.gettempdir(), "fuzz-case.txt").write_text(f"{case}\n", errors="backslashreplace")
             before = len(found.failures)
             maker.run(case, found)
-            for failure in found.failures[before:] if report else []:
+            for failure in found.failures[before:] if keep else []:
                 print(json.dumps(failure, indent=1), flush=True)
-            if report and (number + 1) % 100 == 0:
+            if keep and (number + 1) % 100 == 0:
+                keep(found)
                 pace = (number + 1 - first) / (time.monotonic() - start)
                 print(f"{number + 1 - first} cases, {pace:.1f}/s, {dict(found.outcomes)}", flush=True)
     finally:
@@ -262,21 +270,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--out", type=Path, help="folder for fuzz.json")
     given = parser.parse_args()
+    out = given.out and given.out.resolve()  # the cases run in a folder of their own
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if os.name == "posix" else 0
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
-    found = fuzz(given.cases, given.seed, given.first, ("impala", "ppo", "recurrent_ppo"), True, report=True)
-    content = {
-        "cases": given.cases,
-        "seed": given.seed,
-        "first": given.first,
-        "outcomes": dict(found.outcomes),
-        "kinds": dict(found.kinds),
-        "failures": found.failures,
-        "provenance": provenance(),
-    }
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "fuzz.json").write_text(json.dumps(content, indent=1) + "\n")
+    origin = {"cases": given.cases, "seed": given.seed, "first": given.first, "provenance": provenance()}
+
+    def keep(found: Found) -> None:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            counts = {"outcomes": dict(found.outcomes), "kinds": dict(found.kinds), "failures": found.failures}
+            (out / "fuzz.json").write_text(json.dumps({**origin, **counts}, indent=1) + "\n")
+
+    found = fuzz(given.cases, given.seed, given.first, ("impala", "ppo", "recurrent_ppo"), True, keep)
+    keep(found)
     print({**found.outcomes})
     return 1 if found.failures else 0
 

@@ -63,6 +63,14 @@ class Result:
         return {"tried": self.tried, "survived": self.survived, "lost": self.lost, **worst}
 
 
+Keep = Callable[[dict[str, Any]], None]
+"""Stores what was found so far, after each trial: a campaign takes hours, and may be stopped."""
+
+
+def forget(found: dict[str, Any]) -> None:
+    """Keeps nothing."""
+
+
 class Run:
     """A run in a process of its own."""
 
@@ -162,21 +170,29 @@ def saved_frames(run: Run) -> int:
     return int(names[-1].stem.split("-")[-1]) if names else 0
 
 
-def kills(folder: Path, count: int, seed: int = 0, names: Sequence[str] = tuple(SETTINGS)) -> dict[str, Any]:
+def kills(
+    folder: Path, count: int, seed: int = 0, names: Sequence[str] = tuple(SETTINGS), keep: Keep = forget
+) -> dict[str, Any]:
     """Kills runs `count` times in all, resumes each time, and lets every run end in peace."""
     draw, result = random.Random(seed), Result()
+
+    def found() -> dict[str, Any]:
+        lost = {"checkpoint interval": INTERVAL, "median seconds lost": _median(result.seconds)}
+        return {**result.as_dict(), **lost, "planned": count + len(names)}
+
     runs = [Run(name, folder / f"kills-{number}") for number, name in enumerate(names)]
     try:
         for number in range(count):
             run = runs[number % len(runs)]
             result.add(kill_once(run, draw, result))
             print(f"kill {number + 1}: {run.name}, {saved_frames(run):,} frames saved {result.lost[-1:]}", flush=True)
+            keep(found())
         for run in runs:
             result.add(finish(run))
     finally:
         for run in runs:
             stop(run)
-    return {**result.as_dict(), "checkpoint interval": INTERVAL, "median seconds lost": _median(result.seconds)}
+    return found()
 
 
 def kill_once(run: Run, draw: random.Random, result: Result) -> str:
@@ -220,13 +236,22 @@ def stop(run: Run) -> None:
                 actor.kill()
 
 
-def actors(folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 1024) -> dict[str, Any]:
+def actors(
+    folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 1024, keep: Keep = forget
+) -> dict[str, Any]:
     """One run whose actors are killed and stopped, one every `pause` frames; it must end at its full frames."""
     name, draw = "IMPALA, processes", random.Random(seed)
     faults = [signal.SIGKILL] * killed + [signal.SIGSTOP] * stopped
     draw.shuffle(faults)
     steps = (len(faults) + 4) * pause
     run, sent = Run(name, folder / "actors", steps), {signal.SIGKILL: 0, signal.SIGSTOP: 0}
+
+    def found(problems: list[str]) -> dict[str, Any]:
+        tried = sum(sent.values())
+        counts = {"killed": sent[signal.SIGKILL], "stopped": sent[signal.SIGSTOP], "frames": run.frames()}
+        ends = {"steps": steps, "planned": len(faults)}
+        return {"tried": tried, "survived": 0 if problems else tried, "lost": problems, **counts, **ends}
+
     run.start()
     try:
         for number, fault in enumerate(faults, start=1):
@@ -237,6 +262,7 @@ def actors(folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 
                 with suppress(psutil.Error):
                     draw.choice(alive).send_signal(fault)
                     sent[fault] += 1
+            keep(found([]))
         ended = run.ended()
     finally:
         stop(run)
@@ -244,16 +270,20 @@ def actors(folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 
     whole = rows == list(range(ROLLOUT[name], steps + 1, ROLLOUT[name]))
     problems = [] if ended == 0 else [f"the run ended with code {ended}: {tail(run)}"]
     problems += [] if whole else [f"the curve ends at {rows[-1:]} of {steps} frames or has gaps"]
-    tried = sum(sent.values())
-    found = {"killed": sent[signal.SIGKILL], "stopped": sent[signal.SIGSTOP], "frames": rows[-1] if rows else 0}
-    return {"tried": tried, "survived": tried if not problems else 0, "lost": problems, **found, "steps": steps}
+    return found(problems)
 
 
-def soak(folder: Path, minutes: float, seed: int = 0) -> dict[str, Any]:
+def soak(folder: Path, minutes: float, seed: int = 0, keep: Keep = forget) -> dict[str, Any]:
     """Training under all of these faults for so long."""
-    draw, result, end = random.Random(seed), Result(), time.monotonic() + 60 * minutes
+    start = time.monotonic()
+    draw, result, end = random.Random(seed), Result(), start + 60 * minutes
     run = Run("IMPALA, processes", folder / "soak")
     faults = {"runs killed": 0, "actors killed": 0, "actors stopped": 0}
+
+    def found() -> dict[str, Any]:
+        spent = round((time.monotonic() - start) / 60, 1)
+        return {**result.as_dict(), "minutes": spent, **faults, "frames": run.frames()}
+
     try:
         while time.monotonic() < end:
             reached = saved_frames(run)
@@ -274,10 +304,11 @@ def soak(folder: Path, minutes: float, seed: int = 0) -> dict[str, Any]:
             orphans = run.kill()
             faults["runs killed"] += 1
             result.add(check(run, reached, orphans, result))
+            keep(found())
         result.add(finish(run))
     finally:
         stop(run)
-    return {**result.as_dict(), "minutes": minutes, **faults, "frames": run.frames()}
+    return found()
 
 
 def _faults(draw: random.Random, end: float) -> Iterator[signal.Signals]:

@@ -33,6 +33,8 @@ def row(name: str, found: dict[str, Any]) -> str:
         shown = ("killed", "stopped", "frames", "steps", "runs killed", "actors killed", "actors stopped", "minutes")
         shown += ("seconds lost at most", "median seconds lost", "checkpoint interval", "continued", "refused")
         notes = ", ".join(f"{key} {found[key]:,}" for key in shown if key in found)
+        if found.get("planned", 0) > tried:
+            notes += f", stopped before the {found['planned']:,} planned"
         command = found["provenance"]["command"]
     commit = found["provenance"]["commit"]
     return f"| {WHAT[name]} | {tried:,} | {tried - lost:,} | {lost:,} | {notes} | `{command}` | {commit} |"

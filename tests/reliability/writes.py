@@ -17,6 +17,7 @@ from typing import Any
 from experiments.curve import read_curve
 from experiments.train import main as train
 from tests.reliability.disk import FailingDisk
+from tests.reliability.kills import Keep, forget
 
 CODES = {"no space": errno.ENOSPC, "read-only": errno.EROFS, "EIO": errno.EIO}
 FRAMES, UPDATES = 32, 3
@@ -35,7 +36,9 @@ def options(agent: str, run: Path) -> list[str]:
     return [*common.split(), f"AGENT={agent}", *TINY[agent].split(), f"STEPS={FRAMES * UPDATES}", f"RUN={run}"]
 
 
-def failing_writes(folder: Path, agents: list[str], every: int = 1, first: int = 1) -> dict[str, Any]:
+def failing_writes(
+    folder: Path, agents: list[str], every: int = 1, first: int = 1, keep: Keep = forget
+) -> dict[str, Any]:
     """Tries every `every`-th write of a run of each agent; returns tried, survived and what was lost."""
     found: dict[str, Any] = {"tried": 0, "survived": 0, "continued": 0, "stopped": 0, "refused": 0, "lost": []}
     for agent in agents:
@@ -56,6 +59,7 @@ def failing_writes(folder: Path, agents: list[str], every: int = 1, first: int =
             if problem:
                 print(f"{agent}, write {number}, {code}, {lasting}: {problem}", flush=True)
                 found["lost"].append([agent, number, code, "from then on" if lasting else "once", problem])
+            keep(found)
     return found
 
 
