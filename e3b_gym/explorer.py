@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,29 @@ from e3b_gym.errors import NonFiniteError
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Unroll
+
+
+class Peers(Protocol):
+    """Learners that take the same steps from different experience, as one of them sees the others."""
+
+    def pool(self, values: Tensor) -> Tensor:
+        """Returns the columns of all learners, [T, K B], of values [T, B] that each of them has."""
+
+    def average(self, weights: list[Tensor]) -> None:
+        """Replaces the gradients of the weights by their averages over the learners."""
+
+
+class Alone:
+    """The peers of a learner that has none."""
+
+    def pool(self, values: Tensor) -> Tensor:
+        return values
+
+    def average(self, weights: list[Tensor]) -> None:
+        pass
+
+
+ALONE = Alone()
 
 
 class Explorer:
@@ -39,6 +62,7 @@ class Explorer:
 
     Attributes:
         optimizer: None for a bonus without trained weights (a count, a random encoder).
+        peers: learners that share the running scale of the bonus and the gradients of its losses.
     """
 
     def __init__(
@@ -60,6 +84,7 @@ class Explorer:
         bonus.eval()
         weights = [weight for weight in bonus.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.Adam(weights, lr=learning_rate, fused=fused or None) if weights else None
+        self.peers: Peers = ALONE
         self._memory: Memory | None = None
         self._saved_memory: dict[str, Any] | None = None  # loaded, and given to the memory when that is made
 
@@ -113,7 +138,8 @@ class Explorer:
             raise NonFiniteError("the bonus has NaN or infinite values; check the observations and the encoder's loss")
         if self.training:
             # A step whose arrival is not known says nothing about the scale of the bonus.
-            self.mixer.update(bonus[unroll.valid])
+            known = self.peers.pool(bonus.masked_fill(~unroll.valid, torch.nan))
+            self.mixer.update(known[~known.isnan()])
         return bonus
 
     def mix(self, reward: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +152,7 @@ class Explorer:
         """Leaves the clipped gradients of the bonus's losses with its weights; returns the losses and their norm."""
         if self.optimizer is None:
             return {}, 0.0
-        return backward(self.bonus.loss(features, unroll), self.optimizer, self.max_grad_norm)
+        return backward(self.bonus.loss(features, unroll), self.optimizer, self.max_grad_norm, self.peers)
 
     @contextmanager
     def training_mode(self) -> Iterator[None]:
@@ -167,9 +193,11 @@ class Explorer:
 
 
 def backward(
-    losses: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, limit: float
+    losses: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, limit: float, peers: Peers = ALONE
 ) -> tuple[dict[str, float], float]:
     """Leaves the gradients of the losses' sum, clipped to the norm `limit`, with the optimiser's weights.
+
+    With `peers`, their average over all learners.
 
     Returns:
         The losses by name, and the norm before clipping.
@@ -185,6 +213,7 @@ def backward(
         return {}, 0.0
     torch.autograd.backward(list(losses.values()))
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    peers.average(weights)
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     length = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]).norm()
     if not bool(torch.isfinite(length)):

@@ -90,6 +90,10 @@ class Unroll:
     policy_logits: Tensor | None = None
     """[T, B, A]: logits of the acting policy at obs[:-1]; read by policy-divergence bonuses only."""
 
+    mean_count: Tensor | None = None
+    """Scalar: what `mean` divides by; default: the number of `valid` steps. Learners that average their gradients set
+    their average number, so that the average of their means is the mean over the steps of all."""
+
     def __post_init__(self) -> None:
         if self.done.ndim != 2 or self.done.dtype != torch.bool:
             raise ValueError(f"done must be bool [T, B]; got {self.done.dtype} {tuple(self.done.shape)}")
@@ -175,7 +179,8 @@ class Unroll:
 
     def mean(self, values: Tensor) -> Tensor:
         """Returns the scalar mean of `values` [T, B] over the steps whose next observation is known."""
-        return self.masked(values).sum() / self.valid.sum().clamp(min=1)
+        count = self.valid.sum().clamp(min=1) if self.mean_count is None else self.mean_count
+        return self.masked(values).sum() / count
 
     def window(self, start: int, stop: int) -> Unroll:
         """Returns steps start..stop-1 as a separate unroll."""
@@ -192,6 +197,7 @@ class Unroll:
             if self.terminal_obs is not None
             else None,
             terminal_known=self.known[start:stop],
+            mean_count=None,
             policy_logits=None if self.policy_logits is None else self.policy_logits[start:stop],
         )
 
@@ -211,5 +217,6 @@ class Unroll:
             terminal_obs=None if self.terminal_obs is None else tree_map(lambda leaf: leaf[rows], self.terminal_obs),
             terminal_known=self.known[:, index],
             slots=slots[index],
+            mean_count=None,
             policy_logits=None if self.policy_logits is None else self.policy_logits[:, index],
         )

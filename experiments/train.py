@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agents.impala.group import LearnerError
 from agents.impala.training import Update
 from agents.networks import env_options_for
 from agents.protocols import Trainee
@@ -252,6 +253,8 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progr
         ending = f"diverged at frame {trainee.frames:,}: {error}\n{saver.intact(again)}"
     except NotSavedError as error:
         ending = f"{error}; {saver.intact(again)}"
+    except LearnerError as error:
+        ending = f"stopped at frame {trainee.frames:,}: {error}\n{saver.intact(again)}"
     except KeyboardInterrupt:
         ending, code = f"not saved; {saver.intact(again)}", 128 + signal.SIGINT
     except BaseException:

@@ -6,11 +6,11 @@ the authors' code where the paper is silent); the suites' presets.yaml hold what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 from agents.run_config import RunConfig
-from e3b_gym.options import Count, NotNegative, Positive, Share
+from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ class Config(RunConfig):
     """Environment steps per update: a multiple of n_steps that divides n_steps * n_envs. None for a whole rollout."""
     threads: Count = 1
     """Threads of the learner. From 2 on, half train the encoder and half the policy, at the same time."""
+    learners: Count = 1
+    """Number of learner processes that divide every update (docs/scaling.md).
+
+    Each has its own actors, as many as `actors`, with n_envs / learners environments each, and learns from batch_size /
+    learners steps of an update. Gradients are averaged, so the same is learned from a frame, up to rounding.
+    """
 
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     """Of the policy: "rmsprop" as in the paper, or "adam", whose first steps are no larger than later ones."""
@@ -108,10 +114,24 @@ class Config(RunConfig):
         self._check_batch_size()
         if self.engine == "inline" and self.actors != 1:
             raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise n_envs instead")
+        if self.columns % self.learners:
+            raise ValueError(
+                f"the environments of an update ({self.columns}: batch_size / n_steps) must be a multiple of learners, "
+                f"so that each takes the same number; got learners={self.learners}"
+            )
 
     @property
     def env_groups(self) -> tuple[int, int]:
-        return self.actors, self.n_envs
+        return self.learners * self.actors, self.n_envs
+
+    def part(self, rank: int) -> Config:
+        """Returns what learner `rank` takes of the run: the run itself if it is the only one."""
+        if self.learners == 1:
+            return self
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        shared = {"learners": 1, "n_envs": self.n_envs // self.learners, "rank": rank}
+        size = None if self.batch_size is None else self.batch_size // self.learners
+        return PartConfig(**{**values, **shared, "batch_size": size})
 
     def without_effect(self) -> dict[str, str]:
         reasons = super().without_effect()
@@ -139,3 +159,14 @@ class Config(RunConfig):
     def columns(self) -> int:
         """Environments per update."""
         return self.n_envs if self.batch_size is None else self.batch_size // self.n_steps
+
+
+@dataclass(frozen=True)
+class PartConfig(Config):
+    """What one of several learners takes of a run; made by `Config.part`."""
+
+    rank: WholeNumber = 0
+    """Number of the learner."""
+
+    def env_seed(self, group: int, starts: int) -> int:
+        return super().env_seed(self.rank * self.actors + group, starts)  # the actors of all learners are numbered

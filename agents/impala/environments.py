@@ -60,10 +60,12 @@ class Environments:
             )
         return cls(f"({getattr(env, '__name__', type(env).__name__)})", _from_function(env))
 
-    def check(self, n_envs: int, engine: str) -> None:
+    def check(self, n_envs: int, engine: str, learners: int) -> None:
         """Raises ValueError where a VecEnv has another number of environments, or would be needed in processes."""
         if self.vec_env is None:
             return
+        if learners > 1:
+            raise ValueError("a VecEnv is stepped in this process, so it serves one learner; pass a function instead")
         if engine != "inline":
             raise ValueError("a VecEnv is stepped in this process; pass engine='inline', or a function for processes")
         if n_envs != self.vec_env.num_envs:
@@ -100,7 +102,7 @@ def config_for(
             raise TypeError(f"IMPALA has no option {name!r}; {closest(name, known)}")
     venv = environments.vec_env
     if venv is not None:
-        environments.check(n_envs or venv.num_envs, options.setdefault("engine", "inline"))
+        environments.check(n_envs or venv.num_envs, options.setdefault("engine", "inline"), options.get("learners", 1))
         n_envs = venv.num_envs
     if env_options and is_custom(environments.name):
         raise ValueError("env_options are for environments by id; give them to your own environment yourself")
@@ -109,7 +111,9 @@ def config_for(
         fields["n_envs"] = n_envs
     if "batch_size" not in fields:
         steps, envs = fields.get("n_steps", Config.n_steps), fields.get("n_envs", Config.n_envs)
-        fields["batch_size"] = steps * max(count for count in range(1, min(envs, 8) + 1) if envs % count == 0)
+        learners = fields.get("learners", 1)
+        fitting = [count for count in range(learners, min(envs, 8) + 1, learners) if envs % count == 0]
+        fields["batch_size"] = steps * max(fitting, default=envs)
     return Config(**fields)
 
 

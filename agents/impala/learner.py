@@ -13,13 +13,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import gymnasium as gym
 import torch
+import xxhash
 from torch import Tensor
 
 from agents.impala.config import Config
+from agents.impala.group import Group
 from agents.impala.losses import Batch, Rewards, policy_losses
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
@@ -27,7 +30,7 @@ from agents.impala.rollout import Rollout
 from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
 from e3b_gym.errors import DivergedError, NonFiniteError
-from e3b_gym.explorer import Explorer, backward
+from e3b_gym.explorer import ALONE, Explorer, Peers, backward
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.unroll import Unroll
 
@@ -43,6 +46,11 @@ class Learner:
     Args:
         config: the run.
         observation_space, action_space: of one environment.
+
+    Attributes:
+        group: the learners that it learns with, if any; see `join`.
+        version: number of rollouts learned from.
+        frames: environment steps learned from, those of the other learners included.
     """
 
     def __init__(self, config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
@@ -71,11 +79,18 @@ class Learner:
         self._encoder_thread = (
             ThreadPoolExecutor(1, "encoder", torch.set_num_threads, share) if config.threads > 1 else None
         )
+        self.group: Group | None = None
+        self._peers: Peers = ALONE
         self.version = 0
         self.frames = 0
         self._updates = 0
         self._ent_coef = config.ent_coef
         self.seconds: dict[str, float] = defaultdict(float)
+
+    def join(self, group: Group | None) -> None:
+        """From now on learns with the group, whose learners must have the same weights; None to leave it."""
+        self.group = group
+        self._peers, self.explorer.peers = (ALONE, ALONE) if group is None else (group.policy, group.encoder)
 
     def learn(self, rollout: Rollout) -> list[Stats]:
         """Updates on all columns of a rollout, `config.columns` at a time; returns the statistics of each update.
@@ -89,7 +104,7 @@ class Learner:
         except NonFiniteError as error:
             raise DivergedError(f"training stops before the weights are spoiled: {error}") from error
         self.version += 1
-        self.frames += rollout.steps * rollout.num_envs
+        self.frames += rollout.steps * rollout.num_envs * (1 if self.group is None else self.group.size)
         return stats
 
     def _updates_on(self, rollout: Rollout) -> list[Stats]:
@@ -121,11 +136,13 @@ class Learner:
         if not bool(torch.isfinite(reward).all()):
             raise NonFiniteError("the reward has NaN or infinite values; fix the environment")
         if self.config.columns == rollout.num_envs:
-            return [Batch(unroll, (h, c), reward, truncated)]
-        parts = torch.split(torch.arange(rollout.num_envs), self.config.columns)
-        return [
-            Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part], truncated[:, part]) for part in parts
-        ]
+            batches = [Batch(unroll, (h, c), reward, truncated)]
+        else:
+            batches = [
+                Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part], truncated[:, part])
+                for part in torch.split(torch.arange(rollout.num_envs), self.config.columns)
+            ]
+        return batches if self.group is None else _counted_together(batches, self.group)
 
     def _first_pass(self, batch: Batch) -> tuple[Rewards, Stats]:
         """Scores the bonus; trains encoder and policy."""
@@ -186,8 +203,8 @@ class Learner:
 
     def _policy_gradients(self, batch: Batch, rewards: Rewards, out: Output) -> Stats:
         with self._timed("policy"):
-            losses, stats = policy_losses(self.config, batch, rewards, out, self._ent_coef)
-            values, norm = backward(losses, self.policy_optimizer, self.config.max_grad_norm)
+            losses, stats = policy_losses(self.config, batch, rewards, out, self._ent_coef, self._peers)
+            values, norm = backward(losses, self.policy_optimizer, self.config.max_grad_norm, self._peers)
             return _loss_stats(values) | {"policy_grad_norm": norm} | stats
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
@@ -206,6 +223,15 @@ class Learner:
         start = time.perf_counter()
         yield
         self.seconds[stage] += time.perf_counter() - start
+
+    def checksum(self) -> int:
+        """Of all that is the same in all learners: weights, and the scale of the bonus."""
+        digest = xxhash.xxh3_64()
+        for part in (self.policy, self.explorer.bonus):
+            for tensor in part.state_dict().values():
+                digest.update(tensor.detach().cpu().contiguous().numpy())
+        digest.update(repr(self.explorer.mixer.state_dict()).encode())
+        return digest.intdigest()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -228,6 +254,16 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         self.explorer.load_learned(state["explorer"])
         self.frames = frames
+
+
+def _counted_together(batches: list[Batch], group: Group) -> list[Batch]:
+    """The batches, whose means count the steps of all learners; see `Unroll.mean_count`."""
+    counts = torch.tensor([float(batch.unroll.valid.sum()) for batch in batches])
+    counts = group.policy.mean(counts).clamp(min=1)
+    return [
+        replace(batch, unroll=replace(batch.unroll, mean_count=count))
+        for batch, count in zip(batches, counts, strict=True)
+    ]
 
 
 def _loss_stats(losses: Mapping[str, float]) -> Stats:

@@ -23,6 +23,7 @@ from agents.impala.config import Config
 from agents.impala.policy import Finals, Output, State
 from agents.impala.shapes import require_shape
 from agents.impala.vtrace import VTrace, vtrace
+from e3b_gym.explorer import ALONE, Peers
 from e3b_gym.unroll import Unroll, tree_map
 
 # Smaller deviations of the advantages carry no information and are not scaled up.
@@ -68,7 +69,7 @@ class Rewards(NamedTuple):
 
 
 def policy_losses(
-    config: Config, batch: Batch, rewards: Rewards, out: Output, ent_coef: float
+    config: Config, batch: Batch, rewards: Rewards, out: Output, ent_coef: float, peers: Peers = ALONE
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The losses by name, and statistics.
 
@@ -79,6 +80,7 @@ def policy_losses(
         out: what the learner's policy says to their T+1 observations and, with `bootstrap_truncated`, to those where
             a time limit ended an episode.
         ent_coef: weight of the entropy in this update.
+        peers: learners that have other columns of the same batch.
     """
     unroll, values = batch.unroll, out.values  # values [T+1, B, heads]
     if unroll.policy_logits is None:
@@ -103,7 +105,7 @@ def policy_losses(
     value_loss = torch.stack([0.5 * error.square().sum(0).mean() for error in errors]).sum()
     entropy = -(log_pi.exp() * log_pi).sum(-1)  # [T, B]
     losses = {
-        "policy_gradient": -_surrogate(config, advantage, chosen, log_ratio).sum(0).mean(),
+        "policy_gradient": -_surrogate(config, advantage, chosen, log_ratio, peers).sum(0).mean(),
         "value": config.vf_coef * value_loss,
         "entropy": -ent_coef * entropy.sum(0).mean(),
     }
@@ -126,10 +128,11 @@ def _trace(
     return vtrace(log_ratio, gamma * (~batch.unroll.done).float(), reward, value, last, *bounds)
 
 
-def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Tensor) -> Tensor:
+def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Tensor, peers: Peers) -> Tensor:
     """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `clip_range` is set."""
     if config.normalize_advantage:
-        advantage = (advantage - advantage.mean()) / advantage.std().clamp(min=SMALLEST_DEVIATION)
+        everyone = peers.pool(advantage)
+        advantage = (advantage - everyone.mean()) / everyone.std().clamp(min=SMALLEST_DEVIATION)
     if config.clip_range is None:
         return advantage * chosen
     ratio = log_ratio.exp()

@@ -63,7 +63,8 @@ class IMPALA:
         stats_window_size: episodes behind `rollout/ep_rew_mean`, `ep_len_mean` and `success_rate`.
         device: "cpu" or "auto"; IMPALA runs on the CPU.
         **options: any other field of `agents.impala.config.Config`, such as learning_rate, n_steps, ent_coef.
-            Without `batch_size`, up to 8 environments are learned from at a time.
+            Without `batch_size`, up to 8 environments are learned from at a time. `learners=K` shares the work between
+            K processes (docs/scaling.md).
 
     Attributes:
         config: every number in effect.
@@ -94,11 +95,11 @@ class IMPALA:
         options |= {"bonus": bonus, "seed": seed}
         self.config = config_for(self._environments, env_options or {}, n_envs, options)
         self.observation_space, self.action_space = self._environments.spaces(self.config)
-        self.learner = Learner(self.config, self.observation_space, self.action_space)
+        self.learner = Learner(self.config.part(0), self.observation_space, self.action_space)
         self.num_timesteps = 0
         self.device = torch.device("cpu")
         self.seed, self.verbose, self.tensorboard_log = seed, verbose, tensorboard_log
-        self._engine_state: dict[str, Any] | None = None
+        self._others: dict[str, Any] = {"engine": None}  # see `Training.state_of_others`
         self._training: Training | None = None
         self._seconds: dict[str, float] = {}
         self._generator = torch.Generator().manual_seed(seed)
@@ -144,7 +145,7 @@ class IMPALA:
     def set_env(self, env: Env) -> None:
         """The next `learn` trains in `env`, which must have the same spaces."""
         environments = Environments.of(env)
-        environments.check(self.config.n_envs, self.config.engine)
+        environments.check(self.config.n_envs, self.config.engine, self.config.learners)
         env_options = self.config.env_options if environments.name == self.config.env else {}
         config = dataclasses.replace(self.config, env=environments.name, env_options=env_options)
         require_same_spaces((self.observation_space, self.action_space), environments.spaces(config))
@@ -158,9 +159,9 @@ class IMPALA:
 
     def start(self, total_timesteps: int) -> Training:
         """Starts the actors, for training until `num_timesteps` is `total_timesteps`."""
-        self.config = self.learner.config = dataclasses.replace(self.config, steps=total_timesteps)
-        state = None if self._engine_state is None else {"engine": self._engine_state}
-        self._training = Training(self.config, state, learner=self.learner, make=self._environments.make)
+        self.config = dataclasses.replace(self.config, steps=total_timesteps)
+        self.learner.config = self.config.part(0)
+        self._training = Training(self.config, self._others, learner=self.learner, make=self._environments.make)
         return self._training
 
     def updates(self, total_timesteps: int) -> Iterator[Update]:
@@ -176,9 +177,11 @@ class IMPALA:
     def close(self) -> None:
         """Ends the actors, if there are any."""
         if self._training is not None:
-            self._seconds, self._engine_state = self._training.seconds, self._training.engine.state_dict()
-            self._training.close()
-            self._training = None
+            training, self._training = self._training, None
+            try:
+                self._seconds, self._others = training.seconds, training.state_of_others()
+            finally:
+                training.close()
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -250,15 +253,28 @@ class IMPALA:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything learned, and which environments the next training must not repeat."""
-        engine = self._engine_state if self._training is None else self._training.engine.state_dict()
-        return {"learner": self.learner.state_dict(), "engine": engine}
+        others = self._others if self._training is None else self._training.state_of_others()
+        return {"learner": self.learner.state_dict(), **others}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        envs, learners = state["learner"]["explorer"]["num_envs"], 1 + len(state.get("memories", ()))
+        there = f"{envs * learners} environments" + (f" of {learners} learners" if learners > 1 else "")
+        config = self.config
+        here = f"{config.n_envs * config.actors}" + (f" of {config.learners} learners" if config.learners > 1 else "")
+        same = learners == config.learners and envs == self.learner.explorer.num_envs
+        if not same and not self.learner.explorer.bonus.episodic:
+            warnings.warn(
+                f"the saved state remembers {there}, but there are {here} here: the lifelong memory starts empty. Load "
+                "with the same number to keep it",
+                stacklevel=2,
+            )
         self.learner.load_state_dict(state["learner"])
         starts = None if state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
         if starts is not None and (not starts or min(starts) < 0):
             raise ValueError(f"the actors were started {starts} times")
-        self._engine_state = None if starts is None else {"starts": starts}
+        self._others = {"engine": None if starts is None else {"starts": starts}}
+        if "memories" in state:
+            self._others["memories"] = list(state["memories"])
         self.num_timesteps = self.learner.frames
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
@@ -298,13 +314,6 @@ class IMPALA:
             options = {"n_envs": env.num_envs, **options}
         model = cls.from_config(config, env, **options)
         try:
-            slots, now = config.n_envs * config.actors, model.config.n_envs * model.config.actors
-            if slots != now and not model.learner.explorer.bonus.episodic:
-                warnings.warn(
-                    f"{path} remembers {slots} environments, but there are {now} here: the lifelong memory starts "
-                    "empty. Load with the same number to keep it",
-                    stacklevel=2,
-                )
             if saved.exported_frames is None:
                 model.load_state_dict(saved.state)
             else:

@@ -6,7 +6,8 @@ observations is as large as it could ever be needed; what is not touched costs n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import gymnasium as gym
@@ -28,6 +29,28 @@ class Episodes:
     returns: NDArray[np.float32]
     lengths: NDArray[np.int64]
     successes: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What the steps of an unroll brought, without their observations; the arrays of `Rollout` of these names."""
+
+    reward: NDArray[np.float32]
+    done: NDArray[np.bool_]
+    episode_return: NDArray[np.float32]
+    episode_length: NDArray[np.int64]
+    success: NDArray[np.int8]
+
+    @classmethod
+    def joined(cls, parts: Sequence[StepRecord]) -> StepRecord:
+        """Returns several [T, N] as one, with the environments of all."""
+        return cls(*(np.concatenate(arrays, axis=1) for arrays in zip(*(vars(p).values() for p in parts), strict=True)))
+
+    def episodes(self) -> Episodes:
+        """The episodes that ended here."""
+        success = self.success[self.done].astype(np.float32)
+        success[success == NO_SUCCESS_KNOWN] = np.nan
+        return Episodes(self.episode_return[self.done], self.episode_length[self.done], success)
 
 
 @dataclass
@@ -115,8 +138,11 @@ class Rollout(UnrollBuffer):
         hidden, cell = torch.from_numpy(self.state)
         return hidden, cell
 
+    def record(self) -> StepRecord:
+        """A copy of what the steps brought."""
+        copies = {field.name: getattr(self, field.name).copy() for field in fields(StepRecord)}
+        return StepRecord(**copies)
+
     def episodes(self) -> Episodes:
         """The episodes that ended here."""
-        success = self.success[self.done].astype(np.float32)
-        success[success == NO_SUCCESS_KNOWN] = np.nan
-        return Episodes(self.episode_return[self.done], self.episode_length[self.done], success)
+        return self.record().episodes()

@@ -3,16 +3,19 @@
 with Training(config) as training:
     for update in training:            # until config.steps frames
         ...                            # training.state_dict() may be saved between any two updates
+
+With `learners=K` this process is learner 0. It starts the others (`team`) and tells them what to do: to learn from a
+rollout, at the same time as it does itself, or to send what only they know. They `follow`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -21,17 +24,22 @@ from numpy.typing import NDArray
 from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.engines import make_engine
+from agents.impala.group import Group, PeerLostError
 from agents.impala.learner import Learner, Stats
-from agents.impala.rollout import Episodes
+from agents.impala.rollout import Episodes, StepRecord
+from agents.impala.team import Team
+
+CHECK_EVERY = 16
+"""Rollouts between two comparisons of the learners' weights."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one rollout brought.
+    """What one rollout brought; with several learners, one of each.
 
     Attributes:
         frames: environment steps so far, in all parts of the run.
-        stats: of the learner's steps, one for each `config.columns` environments.
+        stats: of the learner's steps, one for each `config.columns` environments; averages over the learners.
         episodes: that ended in it.
         reward, done: float32 and bool [T, N], of its steps; the environment's own reward. None where not recorded.
     """
@@ -55,13 +63,14 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class Training:
-    """A learner and the engine that feeds it.
+    """A learner and the engine that feeds it; with `learners=K`, the other learners too.
 
     Args:
         config: the run.
         state: `state_dict` of the run that this one continues. Episodes in flight start again.
-        learner: continues with this learner; then only the "engine" part of `state` is used.
+        learner: continues with this learner; then its own part of `state` is not used.
         make: makes the environments.
+        group: for learners other than learner 0, who has started them; they take over its weights.
     """
 
     def __init__(
@@ -71,20 +80,38 @@ class Training:
         *,
         learner: Learner | None = None,
         make: EnvMaker = make_envs,
+        group: Group | None = None,
     ) -> None:
         self.config = config
         self._threads = max(config.threads // 2, 1)
         self._waited: dict[str, float] = defaultdict(float)
-        with torch_threads(self._threads):
-            self.engine = make_engine(config, None if state is None else state["engine"], make)
-            try:
-                self.learner = Learner(config, *self.engine.spaces) if learner is None else learner
-                if state is not None and learner is None:
-                    self.learner.load_state_dict(state["learner"])
-                self.engine.publish(self.learner.policy, self.learner.version)
-            except BaseException:
-                self.engine.close()
-                raise
+        self._broken = False  # the learners have lost step
+        starts = [] if state is None or state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
+        self._other_starts = starts[config.learners * config.actors :]  # of actors that this run does without
+        self._team = Team(config, make, starts) if config.learners > 1 and group is None else None
+        self._group = group if self._team is None else self._team.group
+        rank = 0 if self._group is None else self._group.rank
+        own = starts[rank * config.actors : (rank + 1) * config.actors]
+        with torch_threads(self._threads), self._closing_on_error():
+            self.engine = make_engine(config.part(rank), {"starts": own} if own else None, make)
+            self.learner = Learner(config.part(rank), *self.engine.spaces) if learner is None else learner
+            if state is not None and learner is None and "learner" in state:
+                self.learner.load_state_dict(state["learner"])
+            self._share_state(() if state is None else state.get("memories", ()))
+            self.engine.publish(self.learner.policy, self.learner.version)
+
+    def _share_state(self, memories: Sequence[Any]) -> None:
+        """All learners take over learner 0's state; of the `memories` [K - 1] of the others each takes its own."""
+        group, learner = self._group, self.learner
+        learner.join(group)
+        if group is None:
+            return
+        with self._watching():
+            state, memories = group.control.send_to_all((learner.state_dict(), list(memories)))
+        if group.rank > 0:
+            fitting = len(memories) == group.size - 1
+            explorer = {**state["explorer"], "memory": memories[group.rank - 1] if fitting else None}
+            learner.load_state_dict({**state, "explorer": explorer})
 
     def __iter__(self) -> Iterator[Update]:
         while self.learner.frames < self.config.steps:
@@ -92,35 +119,115 @@ class Training:
 
     def step(self) -> Update:
         """Learns from the next rollout."""
+        with self._watching():
+            if self._group is None:
+                stats, record = self._learn()
+            else:
+                self._order("learn")
+                parts = self._group.control.collect(self._learn())
+                stats = _averages([stats for stats, _ in parts])
+                record = StepRecord.joined([record for _, record in parts])
+        return Update(self.learner.frames, stats, record.episodes(), record.reward, record.done)
+
+    def follow(self) -> None:
+        """The work of a learner other than learner 0."""
+        if self._group is None:
+            raise ValueError("this learner is alone, so it has nobody to follow")
+        control = self._group.control
+        while (order := control.send_to_all()) != "stop":
+            control.collect(self._learn() if order == "learn" else self._own_state())
+
+    def _order(self, order: Literal["learn", "state", "stop"]) -> None:
+        if self._group is not None:
+            self._group.control.send_to_all(order)
+
+    def _learn(self) -> tuple[list[Stats], StepRecord]:
         learner, engine = self.learner, self.engine
         with torch_threads(self._threads):
             start = time.perf_counter()
             with engine.rollout() as rollout:
                 self._waited["rollout"] += time.perf_counter() - start
-                stats, episodes = learner.learn(rollout), rollout.episodes()
-                reward, done = rollout.reward.copy(), rollout.done.copy()
+                stats, record = learner.learn(rollout), rollout.record()
             start = time.perf_counter()
             engine.publish(learner.policy, learner.version)
             self._waited["publish"] += time.perf_counter() - start
-        return Update(learner.frames, stats, episodes, reward, done)
+        if self._group is not None and learner.version % CHECK_EVERY == 0:
+            self._group.control.check_equal(learner.checksum(), learner.frames)
+        return stats, record
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Spent so far by stage; "rollout" is acting (inline) or waiting for actors, whose own are "actor_..."."""
+        """Spent so far by stage; "rollout" is acting (inline) or waiting for actors, whose own are "actor_...".
+
+        With several learners, those of learner 0; "exchange" is part of the other stages.
+        """
         theirs: dict[str, float] = defaultdict(float)
         for actor in self.engine.actor_seconds:
             for stage, spent in actor.items():
                 theirs[f"actor_{stage}"] += spent
-        return {**self._waited, **self.learner.seconds, **theirs}
+        shared = {} if self._group is None else {"exchange": self._group.seconds}
+        return {**self._waited, **self.learner.seconds, **shared, **theirs}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"learner": self.learner.state_dict(), "engine": self.engine.state_dict()}
+        return {"learner": self.learner.state_dict(), **self.state_of_others()}
+
+    def state_of_others(self) -> dict[str, Any]:
+        """What a resumed run needs beyond learner 0: how often actors were started, and other learners' memories."""
+        parts = [self._own_state()]
+        if self._group is not None and self._broken:
+            parts *= self._group.size  # they cannot be asked
+        elif self._group is not None:
+            with self._watching():
+                self._order("state")
+                parts = self._group.control.collect(parts[0])
+        starts = [count for starts, _ in parts for count in starts] + self._other_starts
+        state = {"engine": {"starts": starts}}
+        return state if self._group is None else {**state, "memories": [memory for _, memory in parts[1:]]}
+
+    def _own_state(self) -> tuple[list[int], Any]:
+        """The starts of this learner's actors, and its memory."""
+        starts = self.engine.state_dict()["starts"]
+        return starts, self.learner.explorer.state_dict()["memory"] if self._group is not None else None
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Another learner's end becomes an error that says why it ended."""
+        try:
+            yield
+        except BaseException as error:
+            self._broken = True
+            if self._team is None or not isinstance(error, PeerLostError):
+                raise
+            raise self._team.failure(error) from error
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        self.engine.close()
+        if self._team is not None:
+            with suppress(PeerLostError):
+                if not self._broken:
+                    self._order("stop")
+            self._team.close(at_once=self._broken)
+            self._team = self._group = None
+        if (engine := getattr(self, "engine", None)) is not None:
+            engine.close()
+        if (learner := getattr(self, "learner", None)) is not None:
+            learner.join(None)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _averages(parts: Sequence[list[Stats]]) -> list[Stats]:
+    """The statistics of each update, averaged over the learners."""
+    updates = zip(*parts, strict=True)
+    return [{name: sum(stats[name] for stats in update) / len(update) for name in update[0]} for update in updates]

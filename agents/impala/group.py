@@ -1,0 +1,182 @@
+"""The learners of a run as a torch.distributed group: gloo on CPUs, nccl between GPUs.
+
+    g = 1/K sum_k g_k        gradients of policy and encoder, in one buffer and one all-reduce each
+
+Every learner applies the same average to the same weights, so they stay equal to the bit, which `check_equal` verifies.
+Policy and encoder have a channel each, because two threads may use them at the same time; a third one is for
+everything else. A learner that ends closes its connections, and then the others raise PeerLostError.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
+
+_HANG_TIMEOUT = timedelta(minutes=30)  # a learner that hangs; one that dies is noticed at once
+_IDLE_TIMEOUT = timedelta(days=30)  # between two rollouts a user may do what they like
+_JOIN_TIMEOUT = timedelta(minutes=5)
+
+
+class LearnerError(RuntimeError):
+    """The learners of a run cannot learn together any more."""
+
+
+class PeerLostError(LearnerError):
+    """Another learner has ended or does not answer."""
+
+
+class LearnersDifferError(LearnerError):
+    """The weights of two learners are not the same."""
+
+
+class Channel:
+    """One connection between all learners; an implementation of `e3b_gym.explorer.Peers`.
+
+    Args:
+        group: a process group of torch.distributed.
+        rank, size: number of this learner, and how many there are.
+
+    Attributes:
+        seconds: spent here, waiting for the others included.
+    """
+
+    def __init__(self, group: Any, rank: int, size: int) -> None:
+        self._group, self.rank, self.size = group, rank, size
+        self._flat: Tensor | None = None
+        self.seconds = 0.0
+
+    def pool(self, values: Tensor) -> Tensor:
+        return torch.cat(self._all(values), dim=1)
+
+    def average(self, weights: list[Tensor]) -> None:
+        sizes = [weight.numel() for weight in weights]
+        if self._flat is None or self._flat.numel() != sum(sizes):
+            self._flat = torch.empty(sum(sizes), device=weights[0].device)
+        gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=self._flat)
+        self._flat /= self.size
+        self._wait(lambda: self._group.allreduce([self._flat]))
+        for weight, part in zip(weights, torch.split(self._flat, sizes), strict=True):
+            weight.grad = part.view_as(weight)  # valid until the next call
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The average of the learners' values, in the same shape."""
+        return torch.stack(self._all(values)).mean(0)
+
+    def send_to_all(self, value: Any = None) -> Any:
+        """Learner 0's value, for all."""
+        content = _packed(value)
+        length = torch.tensor([len(content)])
+        self._wait(lambda: self._group.broadcast([length]))
+        if self.rank > 0:
+            content = torch.empty(int(length), dtype=torch.uint8)
+        self._wait(lambda: self._group.broadcast([content]))
+        return _unpacked(content)
+
+    def collect(self, value: Any) -> list[Any]:
+        """For learner 0, the values of all learners in order; an empty list for the others."""
+        content = _packed(value)
+        lengths = [int(length) for length in self._all(torch.tensor([len(content)]))]
+        padded = torch.cat([content, content.new_zeros(max(lengths) - len(content))])
+        parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else []
+        self._wait(lambda: self._group.gather([parts] if parts else [], [padded]))
+        return [_unpacked(part[:length]) for part, length in zip(parts, lengths, strict=False)]
+
+    def check_equal(self, checksum: int, frames: int) -> None:
+        """Raises LearnersDifferError in all learners where their checksums differ."""
+        values = [int(value) for value in self._all(torch.tensor([checksum % 2**63]))]
+        if len(set(values)) > 1:
+            raise LearnersDifferError(
+                f"the weights of the {self.size} learners differ at frame {frames:,}, so their averages mean nothing; "
+                "resume from the last checkpoint, and check the machines' memory and versions if it happens again"
+            )
+
+    def _all(self, values: Tensor) -> list[Tensor]:
+        """The tensors of all learners, which have the same shape."""
+        parts = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(self.size)]
+        self._wait(lambda: self._group.allgather([parts], [values.contiguous()]))
+        return parts
+
+    def _wait(self, start: Callable[[], Any]) -> None:
+        began = time.perf_counter()
+        try:
+            start().wait()
+        except RuntimeError as error:  # gloo's and nccl's way to say so
+            raise PeerLostError("a learner does not answer") from error
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _packed(value: Any) -> Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+
+
+def _unpacked(content: Tensor) -> Any:
+    return pickle.loads(content.numpy().tobytes())  # of a process of the same run
+
+
+class Group:
+    """This learner's membership.
+
+    Args:
+        rank, size: number of this learner, and how many there are.
+        store: where they meet; `open_store` makes learner 0's, `find_store` the others'.
+        device: where the gradients are.
+
+    Attributes:
+        policy, encoder, control: the channels.
+    """
+
+    def __init__(self, rank: int, size: int, store: TCPStore, device: torch.device) -> None:
+        self.rank, self.size = rank, size
+        self._store = store  # it serves the others as long as it lives
+        self.policy, self.encoder = (self._channel(name, device, _HANG_TIMEOUT) for name in ("policy", "encoder"))
+        self.control = self._channel("control", torch.device("cpu"), _IDLE_TIMEOUT)
+
+    def _channel(self, name: str, device: torch.device, timeout: timedelta) -> Channel:
+        kind: Any = ProcessGroupGloo
+        if device.type == "cuda":
+            from torch.distributed import ProcessGroupNCCL as kind  # not in every build of PyTorch
+        with _loopback(self._store.host):
+            group = kind(PrefixStore(name, self._store), self.rank, self.size, timeout)
+        return Channel(group, self.rank, self.size)
+
+    @property
+    def seconds(self) -> float:
+        """Spent in exchanges, waiting for the others included."""
+        return sum(channel.seconds for channel in (self.policy, self.encoder, self.control))
+
+
+def open_store(host: str) -> TCPStore:
+    """Learner 0's place to meet, on a free port of this machine."""
+    return TCPStore(host, 0, is_master=True, timeout=_JOIN_TIMEOUT, wait_for_workers=False)
+
+
+def find_store(host: str, port: int) -> TCPStore:
+    """The same, for the others."""
+    return TCPStore(host, port, is_master=False, timeout=_JOIN_TIMEOUT)
+
+
+@contextmanager
+def _loopback(host: str) -> Iterator[None]:
+    """On one machine gloo uses the loopback interface, whatever the machine's own name resolves to."""
+    name, before = "GLOO_SOCKET_IFNAME", os.environ.get("GLOO_SOCKET_IFNAME")
+    local = host in ("127.0.0.1", "localhost") and sys.platform == "linux" and before is None
+    if local and any(interface == "lo" for _, interface in socket.if_nameindex()):
+        os.environ[name] = "lo"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)

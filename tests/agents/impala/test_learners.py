@@ -1,0 +1,213 @@
+"""Data-parallel learners: K learners with a part of the environments each learn like one with all of them."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+import torch
+from small_runs import actor_with_weights, filled, small
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from agents import IMPALA
+from agents.impala.group import Group, LearnerError, LearnersDifferError, find_store, open_store
+from agents.impala.learner import Learner
+from agents.impala.rollout import Rollout
+from e3b_gym.config import BonusConfig
+from e3b_gym.errors import DivergedError
+from e3b_gym.unroll import tree_map
+
+CPU = torch.device("cpu")
+
+
+def together(size, work):
+    """work(group) of `size` learners at the same time, in threads with real gloo between them; results by rank."""
+    store = open_store("127.0.0.1")
+
+    def member(rank):
+        mine = store if rank == 0 else find_store("127.0.0.1", store.port)
+        return work(Group(rank, size, mine, CPU))
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(member, range(size)))
+
+
+def some_envs(rollout, envs):
+    """The part of a rollout that a learner with these environments has."""
+    parts = {}
+    for name, array in vars(rollout).items():
+        axis = {"starts": 0, "state": 2, "header": None}.get(name, 1)
+        cut = (slice(None),) * (axis or 0) + (envs,)
+        parts[name] = array if axis is None else tree_map(lambda leaf, cut=cut: np.ascontiguousarray(leaf[cut]), array)
+    return Rollout(**parts)
+
+
+def learned(learner, rollouts, group=None):
+    """The learner after these rollouts, its statistics and its last gradients."""
+    learner.join(group)
+    stats = [learner.learn(rollout) for rollout in rollouts]
+    weights = [*learner.policy.parameters(), *learner.explorer.bonus.parameters()]
+    return learner, stats, [None if weight.grad is None else weight.grad.clone() for weight in weights]
+
+
+METHODS = ["none", "e3b", "e3b-policy", "e3b-x-noveld", "ride", "agac", "rnd", "icm", "noveld", "count"]
+OPTIONS = {
+    "impala": {},
+    "ppo": {"normalize_advantage": True, "clip_range": 0.2, "n_epochs": 2, "optimizer": "adam"},
+    "minibatches": {"batch_size": 12, "bootstrap_truncated": True, "value_heads": 2},
+    "threads": {"threads": 2, "normalize_advantage": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "preset"),
+    [(method, OPTIONS["impala"], "paper") for method in METHODS]
+    + [("e3b", options, "paper") for options in OPTIONS.values()]
+    + [("e3b", {}, "authors"), ("e3b", OPTIONS["ppo"], "default")],
+)
+def test_two_learners_with_half_the_environments_take_the_steps_of_one_with_all(method, options, preset):
+    config = small(**{"bonus": BonusConfig.of(method, preset), "learners": 2, **options})
+    one = small(**{"bonus": BonusConfig.of(method, preset), **options})
+    actor, _ = actor_with_weights(one)
+    spaces = actor.envs.single_observation_space, actor.envs.single_action_space
+    rollouts = [filled(actor, one) for _ in range(2)]
+    for rollout in rollouts:
+        rollout.terminal_known[:, -1] = False  # one learner has fewer steps whose arrival is known
+    columns = one.columns
+    whole, stats, gradients = learned(Learner(one, *spaces), rollouts)
+    learners = [Learner(config.part(rank), *spaces) for rank in range(2)]
+
+    def part(group):  # every update has the same columns in both runs, half of them here
+        half = columns // 2
+        first = np.arange(config.n_envs).reshape(-1, columns)[:, half * group.rank : half * (group.rank + 1)].ravel()
+        return learned(learners[group.rank], [some_envs(r, first) for r in rollouts], group)
+
+    parts = together(2, part)
+    assert parts[0][0].checksum() == parts[1][0].checksum()
+    assert {learner.frames for learner, _, _ in parts} == {whole.frames}
+    for _, _, theirs in parts:
+        for mine, other in zip(gradients, theirs, strict=True):
+            if mine is not None:
+                torch.testing.assert_close(other, mine, rtol=2e-3, atol=2e-6)
+    assert parts[0][0].explorer.mixer.sigma == pytest.approx(whole.explorer.mixer.sigma, rel=1e-4)
+    assert parts[0][1][0][0]["policy_grad_norm"] == pytest.approx(stats[0][0]["policy_grad_norm"], rel=1e-4)
+
+
+def test_gradients_without_an_average_would_differ():
+    """The test above can fail: the halves alone have other gradients than the whole."""
+    config = small(learners=2)
+    actor, _ = actor_with_weights(small())
+    spaces = actor.envs.single_observation_space, actor.envs.single_action_space
+    rollout = filled(actor, small())
+    learners = [Learner(config.part(rank), *spaces) for rank in range(2)]
+    halves = [learned(learners[rank], [some_envs(rollout, np.arange(2) + 2 * rank)])[2] for rank in range(2)]
+    assert not all(torch.allclose(a, b, rtol=1e-2) for a, b in zip(*halves, strict=True) if a is not None)
+
+
+def test_weights_that_differ_in_one_bit_stop_all_learners():
+    def work(group):
+        learner = learners[group.rank]
+        group.control.check_equal(learner.checksum(), 0)
+        if group.rank == 1:
+            with torch.no_grad():
+                learner.policy.heads.bias[0] = torch.nextafter(learner.policy.heads.bias[0], torch.tensor(9.0))
+        with pytest.raises(LearnersDifferError, match="2 learners differ at frame 1,000"):
+            group.control.check_equal(learner.checksum(), 1000)
+
+    actor, _ = actor_with_weights(small())
+    spaces = actor.envs.single_observation_space, actor.envs.single_action_space
+    learners = [Learner(small(learners=2).part(rank), *spaces) for rank in range(2)]
+    together(2, work)
+
+
+def test_values_of_any_size_arrive_in_order():
+    def work(group):
+        told = group.control.send_to_all({"order": "learn"} if group.rank == 0 else None)
+        return told, group.control.collect(["x" * 10 ** (3 * group.rank), torch.arange(group.rank)])
+
+    (told, collected), *others = together(3, work)
+    assert [told, *(order for order, _ in others)] == [{"order": "learn"}] * 3
+    assert [len(text) for text, _ in collected] == [1, 1000, 1000000]
+    assert [len(numbers) for _, numbers in collected] == [0, 1, 2]
+    assert [values for _, values in others] == [[], []]
+
+
+SMALL = {"engine": "inline", "n_envs": 4, "n_steps": 8, "lstm": 8, "dim": 8, "seed": 1}
+
+
+def test_a_model_with_two_learners_learns_saves_and_resumes_with_one(tmp_path):
+    model = IMPALA("Rooms-K4-v0", env_options={"max_steps": 7}, learners=2, **SMALL)
+    updates = list(model.updates(96))
+    assert [update.frames for update in updates] == [32, 64, 96]
+    assert [update.done.shape for update in updates] == [(8, 4)] * 3
+    assert sum(len(update.episodes.lengths) for update in updates) == 4 * (24 // 7)  # those of both learners
+    assert set(np.concatenate([update.episodes.lengths for update in updates])) == {7}
+    assert {"exchange", "policy"} <= set(model.seconds)
+    state = model.state_dict()
+    assert state["engine"] == {"starts": [1, 1]}
+    assert len(state["memories"]) == 1
+    model.save(tmp_path / "model")
+    alone = IMPALA.load(tmp_path / "model", learners=1)
+    assert alone.num_timesteps == 96
+    assert alone.learner.checksum() == model.learner.checksum()
+    alone.learn(32, reset_num_timesteps=False)
+    assert alone.state_dict()["engine"] == {"starts": [2, 1]}  # learner 1's environments are not met again
+    assert alone.num_timesteps == 128
+
+
+def test_a_killed_learner_stops_the_others_and_leaves_no_process():
+    model = IMPALA("Rooms-K4-v0", learners=2, **SMALL)
+    updates = model.updates(10**6)
+    next(updates)
+    (other,) = psutil.Process().children()
+    other.kill()
+    with pytest.raises(LearnerError, match=r"^learner 1 ended with signal 9 \(Killed\); all learners stopped$"):
+        list(updates)
+    assert not psutil.Process().children()
+    assert model.state_dict()["engine"] == {"starts": [1, 1]}
+
+
+class NotANumber(gym.Env):
+    """A corridor whose reward is NaN in the third step, in every process but the one that made the class."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
+    home = os.getpid()
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        bad = self.steps == 3 and os.getpid() != self.home
+        return np.zeros(2, np.float32), float("nan") if bad else 0.0, False, self.steps == 5, {}
+
+
+def test_a_learner_that_diverges_stops_the_run_with_its_own_reason():
+    home = os.getpid()
+
+    def make():  # a closure, which only a value-pickler can send to another process
+        env = NotANumber()
+        env.home = home
+        return env
+
+    model = IMPALA(make, learners=2, **SMALL)
+    with pytest.raises(DivergedError, match=r"the reward has NaN or infinite values.* \(learner 1\)"):
+        model.learn(1000)
+    assert not psutil.Process().children()
+
+
+def test_learners_must_divide_an_update():
+    with pytest.raises(ValueError, match=r"multiple of learners.*got learners=3"):
+        small(learners=3)
+    with pytest.raises(ValueError, match="serves one learner"):
+        IMPALA(DummyVecEnv([NotANumber] * 4), learners=2, **SMALL)
+
+
+def test_learners_have_different_environments_by_the_one_rule_of_seeds():
+    config = small(learners=2, engine="process", actors=3)
+    seeds = [config.part(rank).env_seed(actor, 1) for rank in range(2) for actor in range(3)]
+    assert seeds == [small().env_seed(actor, 1) for actor in range(6)]
+    assert config.env_groups[0] == 6
