@@ -43,7 +43,7 @@ from experiments.settings import (
 )
 
 # What may change when a run is resumed, because it does not change what is learned from a frame.
-MAY_CHANGE = ("steps", "threads", "learners", *(field.name for field in dataclasses.fields(RunOptions)))
+MAY_CHANGE = ("steps", "threads", "learners", "ray_address", *(field.name for field in dataclasses.fields(RunOptions)))
 
 
 class RunExistsError(ValueError):

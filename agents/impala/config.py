@@ -17,10 +17,13 @@ from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
 class Config(RunConfig):
     """One IMPALA run; the options that all agents share are in RunConfig."""
 
-    engine: Literal["inline", "process"] = "process"
-    """ "process" runs each actor in its own process; "inline" runs one actor in this process and is deterministic."""
+    engine: Literal["inline", "process", "ray"] = "process"
+    """ "process" runs each actor in its own process; "inline" runs one actor in this process and is deterministic;
+    "ray" runs each on a core of a Ray cluster (docs/scaling.md)."""
     actors: Count = 1
     """Number of actor processes."""
+    ray_address: str | None = None
+    """host:port of the Ray cluster for engine "ray", or "auto"; None starts a Ray on this machine for this run."""
     n_envs: Count = 32
     """Environments per actor."""
     n_steps: Count = 80
@@ -137,6 +140,8 @@ class Config(RunConfig):
         reasons = super().without_effect()
         if not self.method.startswith("agac"):
             reasons["agac_coef"] = f"it weighs AGAC's terms, and the bonus is {self.method}"
+        if self.engine != "ray":
+            reasons["ray_address"] = f"the engine is {self.engine}"
         if self.optimizer == "adam":
             reasons |= dict.fromkeys(("rms_alpha", "rms_eps"), "the optimizer is adam")
         return reasons

@@ -6,7 +6,7 @@ observations is as large as it could ever be needed; what is not touched costs n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e3b_gym.buffer import UnrollBuffer, Zeros, allocate_observations
-from e3b_gym.unroll import Unroll
+from e3b_gym.unroll import Unroll, tree_leaves, tree_map
 
 NO_SUCCESS_KNOWN = -1
 
@@ -132,6 +132,18 @@ class Rollout(UnrollBuffer):
         """The experience, as views of the arrays; slots count through the environments of all actors."""
         everything, slots = slice(None), torch.arange(self.num_envs) + self.actor * self.num_envs
         return self.read(everything, everything, self.starts, slots=slots)
+
+    def packed(self) -> dict[str, Any]:
+        """The arrays by name, for a journey; of the terminal observations only those that are known, [K, ...]."""
+        known = tree_map(lambda leaf: leaf[self.terminal_known], self.terminal_obs)
+        return {**vars(self), "terminal_obs": known}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        """Copies what `packed` gave into these arrays."""
+        for name in vars(self):
+            rows = self.terminal_known if name == "terminal_obs" else ...  # those were copied before
+            for ours, theirs in zip(tree_leaves(getattr(self, name)), tree_leaves(packed[name]), strict=True):
+                ours[rows] = theirs
 
     def lstm_state(self) -> tuple[Tensor, Tensor]:
         """h and c, each [layers, N, H]."""

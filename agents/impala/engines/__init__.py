@@ -20,6 +20,7 @@ from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
+from agents.ray_cluster import require_ray
 
 
 class Engine(Protocol):
@@ -51,6 +52,11 @@ def make_engine(config: Config, state: Mapping[str, Any] | None = None, make: En
         from agents.impala.engines.inline import InlineEngine
 
         return InlineEngine(config, state, make)
+    if config.engine == "ray":
+        require_ray()
+        from agents.impala.engines.ray import RayEngine
+
+        return RayEngine(config, state, make)
     from agents.impala.engines.process import ProcessEngine
 
     return ProcessEngine(config, state, make)

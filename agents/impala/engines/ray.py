@@ -1,0 +1,278 @@
+"""Actors on the machines of a Ray cluster. Ray places them, carries weights and unrolls, and notices what is lost.
+
+    publish    the weights are put into Ray's object store once; each machine fetches them once
+    fill       one call of an actor for each unroll; two are under way, so that it acts while the learner learns
+    rollout    the unrolls come back as objects of the store and are copied into rollouts of this process
+
+An actor without a free core waits for one in Ray's queue, and training continues with the others. Ray restarts no actor
+itself: it would do so with the same arguments, and so in the same environments. When this process ends, however it
+ends, Ray ends its actors.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayError, RayTaskError
+
+from agents.impala.actor import EnvMaker, make_envs
+from agents.impala.config import Config
+from agents.impala.engines.layout import describe
+from agents.impala.engines.ray_worker import RemoteActor
+from agents.impala.engines.roster import ActorWarning, Roster, SupervisedActor, starts_of
+from agents.impala.engines.watch import STAGES
+from agents.impala.policy import Policy
+from agents.impala.rollout import Rollout
+from agents.ray_cluster import code_version, connect
+
+_GRACE_SECONDS = 3.0  # for actors to close their environments
+_remote: Any = ray.remote
+_OnOneCore = _remote(
+    num_cpus=1, max_restarts=0, max_task_retries=0, concurrency_groups={"mail": 1}, scheduling_strategy="SPREAD"
+)(RemoteActor)
+
+
+@dataclass
+class _Weights:
+    """The newest ones, in Ray's object store."""
+
+    ref: Any = None
+    version: int = -1
+
+
+class RayEngine:
+    """`config.actors` actors of one core each.
+
+    Args:
+        config: the run.
+        state: `state_dict` of the run that this one continues.
+        make: makes the environments; called in the actors.
+        hang_seconds: an actor that takes no step for so long is replaced.
+        rollouts: per actor. Two let it act while the learner learns; more add policy lag.
+
+    Attributes:
+        waited: seconds that the learner has waited for rollouts.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: Mapping[str, Any] | None = None,
+        make: EnvMaker = make_envs,
+        *,
+        hang_seconds: float = 120.0,
+        rollouts: int = 2,
+    ) -> None:
+        self._allocate, self._spaces, _ = describe(config, make)
+        self._session = connect(config.ray_address, config.actors, f"{config.actors} actors")
+        starts, former = starts_of(state, config.actors)
+        self._weights = _Weights()
+        self._filled: deque[tuple[_ActorOnRay, Any]] = deque()
+        actors = [
+            _ActorOnRay((config, number, make, code_version()), starts[number], self._weights, self._filled)
+            for number in range(config.actors)
+        ]
+        self.roster = Roster(actors, former, hang_seconds, self.close)
+        self._free = actors * rollouts
+        self._spare: list[Rollout] = []
+        self._closed = False
+        self.waited = 0.0
+        try:
+            self.roster.start()
+        except BaseException:  # such as a function that Ray cannot send
+            self._session.close()
+            raise
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self._spaces
+
+    @property
+    def actor_seconds(self) -> list[dict[str, float]]:
+        """What each actor did with its time: "wait" for a call, "load" weights, "act", and step the "env"."""
+        return [dict(zip(STAGES, actor.seconds.tolist(), strict=True)) for actor in self.roster.actors]
+
+    def publish(self, policy: Policy, version: int) -> None:
+        weights = {name: value.detach().cpu().numpy() for name, value in policy.state_dict().items()}
+        self._weights.ref, self._weights.version = ray.put(weights), version
+        for actor in self.roster.actors:
+            actor.send_weights()
+        self._assign_free()
+
+    @contextmanager
+    def rollout(self) -> Iterator[Rollout]:
+        if self._weights.ref is None or self._closed:
+            raise RuntimeError("the engine is closed" if self._closed else "publish a policy before the first rollout")
+        self._assign_free()
+        start = time.perf_counter()
+        self._receive(0.0)
+        told = False
+        while not self._filled:
+            self._receive(self.roster.pause)
+            told = told or self._tell_of_missing_cores(time.perf_counter() - start)
+        self.waited += time.perf_counter() - start
+        actor, packed = self._filled.popleft()
+        rollout = self._spare.pop() if self._spare else self._allocate()
+        rollout.unpack(packed)
+        del packed  # frees it in the object store
+        try:
+            yield rollout
+        finally:
+            self._spare.append(rollout)
+            self._free.append(actor)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.roster.state_dict()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        ends = [end for actor in self.roster.actors if (end := actor.request_end()) is not None]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=_GRACE_SECONDS)
+        for actor in self.roster.actors:
+            actor.discard()
+        self._filled.clear()
+        self._session.close()
+
+    def _assign_free(self) -> None:
+        """Asks actors for the unrolls that they owe. Not before the next weights are out, so that those are used."""
+        for actor in self._free:
+            actor.assign()
+        self._free.clear()
+
+    def _receive(self, timeout: float) -> None:
+        """Waits until an actor sends something, and takes all that was sent."""
+        awaited = [actor.awaited for actor in self.roster.actors if actor.awaited is not None]
+        if awaited:
+            ray.wait(awaited, timeout=timeout)
+        else:
+            time.sleep(timeout)
+        for actor in self.roster.actors:
+            actor.receive()
+        self.roster.check()
+
+    def _tell_of_missing_cores(self, waited: float) -> bool:
+        """Whether the learner waits because no actor has found a core."""
+        if waited < self.roster.hang_seconds or any(actor.placed for actor in self.roster.actors):
+            return False
+        warnings.warn("no actor finds a free core in the Ray cluster; training waits", ActorWarning, stacklevel=3)
+        return True
+
+
+class _ActorOnRay(SupervisedActor):
+    """An actor whose worker may change; what it has filled it adds to `filled`.
+
+    Attributes:
+        seconds: float64 [stages], of all its workers together.
+    """
+
+    def __init__(
+        self,
+        arguments: tuple[Config, int, EnvMaker, str],
+        restarts: int,
+        weights: _Weights,
+        filled: deque[tuple[_ActorOnRay, Any]],
+    ) -> None:
+        super().__init__(arguments[1], restarts)
+        self.seconds: NDArray[np.float64] = np.zeros(len(STAGES))
+        self._arguments, self._weights, self._filled = arguments, weights, filled
+        self._owed = 0
+        self._error = ""
+
+    def start(self) -> None:
+        self._handle = _OnOneCore.remote(*self._arguments, self.restarts)
+        self._error = ""
+        self._steps: int | None = None
+        self._beating = self._handle.beat.remote()
+        self._taking: Any = None
+        self._sent = -1
+        self._fills: deque[Any] = deque()
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has found a core and begun."""
+        return self._steps is not None
+
+    @property
+    def awaited(self) -> Any:
+        """What it sends next: its first sign of life, or an unroll; None where it has nothing to do."""
+        return self._fills[0] if self._fills else None if self.placed else self._beating
+
+    def send_weights(self) -> None:
+        """Sends the newest, unless it has them or still has to take the ones before: weights must not pile up."""
+        newest = self._weights
+        if not self.placed or self._sent == newest.version or not (self._taking is None or _is_there(self._taking)):
+            return
+        self._taking, self._sent = self._handle.take.remote(newest.ref, newest.version), newest.version
+
+    def assign(self) -> None:
+        self._owed += 1
+        self._ask()
+
+    def _ask(self) -> None:
+        """Calls for what it owes, once it has found a core."""
+        while self.placed and len(self._fills) < self._owed:
+            self._fills.append(self._handle.fill.remote(self._sent))
+
+    def receive(self) -> None:
+        """Takes the unrolls that it has finished since."""
+        self.send_weights()
+        while self._fills and not self._error and _is_there(self._fills[0]):
+            try:
+                packed, seconds = ray.get(self._fills[0])
+            except RayError as error:
+                self._error = _told(error)
+                return
+            self._fills.popleft()
+            self._owed -= 1
+            self.failures = 0
+            self.seconds += seconds
+            self._filled.append((self, packed))
+
+    def trouble(self) -> str:
+        return self._error
+
+    def beat(self) -> int | None:
+        """None until it has found a core, which may take as long as it takes."""
+        if _is_there(self._beating):
+            try:
+                self._steps = int(ray.get(self._beating))
+            except RayError as error:
+                self._error = _told(error)
+            else:
+                self._beating = self._handle.beat.remote()
+                self.send_weights()
+                self._ask()
+        return self._steps if self._fills else None
+
+    def request_end(self) -> Any:
+        """Asks it to end; a reference that is there when it has. None where it has not begun."""
+        if not self.placed:
+            return None
+        self._handle.stop.remote()
+        return self._handle.close.remote()
+
+    def discard(self) -> None:
+        ray.kill(self._handle)
+
+
+def _is_there(ref: Any) -> bool:
+    return bool(ray.wait([ref], timeout=0)[0])
+
+
+def _told(error: RayError) -> str:
+    if isinstance(error, RayTaskError):
+        return f"it raised an error\n{error}"
+    return f"Ray lost it ({type(error).__name__}): {' '.join(str(error).split())}"

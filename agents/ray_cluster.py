@@ -1,0 +1,194 @@
+"""Connects this process to a Ray cluster, and refuses in one line what cannot work there.
+
+Every machine of a cluster needs the same Python, the same Ray and the same checkout of this repository
+(docs/scaling.md). Ray refuses machines with another Python or Ray; the checkouts are compared here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import agents
+import e3b_gym
+
+_ANSWER_SECONDS = 10.0  # for the head of a cluster to accept a connection
+_NODE_SECONDS = 120.0  # for a machine to tell which code it has; a first worker may take a while to start
+ENVIRONMENT = {  # of a Ray that is started here
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # or it warns of a change to come
+    "RAY_worker_niceness": "0",  # as actors in processes; Ray's own 15 starves them on a busy machine
+}
+_SAME = "every machine needs the same Python, Ray and checkout (docs/scaling.md)"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection to a cluster; `owned` where it was made here and is closed here."""
+
+    owned: bool
+
+    def close(self) -> None:
+        import ray
+
+        if self.owned and ray.is_initialized():
+            ray.shutdown()
+
+
+def connect(address: str | None, cores: int, purpose: str) -> Session:
+    """Connects to a cluster; one that this process is connected to already is used as it is.
+
+    Args:
+        address: host:port of the head, "auto" for the cluster that this machine is a node of; None starts a Ray of
+            this process alone, with as many cores as are asked for.
+        cores: that must be there.
+        purpose: who needs them, for the error.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ValueError: nothing answers there, it has too few cores, or its machines have other code.
+    """
+    require_ray()
+    import ray
+
+    session = Session(owned=not ray.is_initialized())
+    if session.owned:
+        _start(address, cores)
+    elif address not in (None, "auto", current := ray.get_runtime_context().gcs_address):
+        raise ValueError(f"this process is connected to the Ray cluster at {current}, so it cannot use {address}")
+    try:
+        _require_cores(cores, purpose)
+        _require_same_code()
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def require_ray() -> None:
+    """Raises ImportError, with what to do, where Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError("engine=ray and CLUSTER=ray need Ray, which is not installed; install it: make ray")
+
+
+def _start(address: str | None, cores: int) -> None:
+    import ray
+
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # One thread per worker: two processes that oversubscribe the cores slow each other down 50x.
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
+    }
+    with _sigterm_kept():
+        if address is None:
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **options)
+            return
+        if address != "auto":
+            _require_answer(address)
+        try:
+            ray.init(address=address, **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            ray.shutdown()  # what it has begun
+            raise ValueError(f"cannot use the Ray cluster at {address}: {error}; {_SAME}") from error
+
+
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Ray sets a handler of its own; who asked for another one keeps it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _require_answer(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        raise ValueError(f"ray_address is host:port of a cluster's head, or auto; got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"no Ray cluster answers at {address} ({error}); start one there with ray start --head, or correct the "
+            "address"
+        ) from error
+
+
+def _nodes() -> list[dict[str, Any]]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def count_cores() -> int:
+    """Cores of the cluster, used or not."""
+    return sum(int(node["Resources"].get("CPU", 0)) for node in _nodes())
+
+
+def _require_cores(cores: int, purpose: str) -> None:
+    if (found := count_cores()) < cores:
+        raise ValueError(
+            f"{purpose} need {cores} cores, and the Ray cluster has {found}; add machines to it with ray start "
+            "--address=..., or ask for fewer"
+        )
+
+
+def _require_same_code() -> None:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def tell() -> str:  # a nested function travels by value, so a machine without this package can run it as well
+        try:
+            from agents.ray_cluster import code_version
+        except ImportError as error:
+            return f"none that can be imported ({error})"
+        return code_version()
+
+    task = ray.remote(num_cpus=0, max_retries=0)(tell)
+    asked = {}
+    for node in _nodes():
+        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        asked[task.options(scheduling_strategy=strategy).remote()] = node["NodeManagerAddress"]
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_NODE_SECONDS)
+    for answer in answered:
+        try:
+            theirs = ray.get(answer)
+        except ray.exceptions.RayError:  # the machine was lost; the actors that it was to have go elsewhere
+            continue
+        require_code(theirs, asked[answer])
+
+
+def require_code(theirs: str, where: str) -> None:
+    """Raises ValueError where the code on a machine is not the code here."""
+    if theirs != code_version():
+        raise ValueError(f"the e3b_gym on {where} is {theirs}, and here it is {code_version()}; {_SAME}")
+
+
+@cache
+def code_version() -> str:
+    """The version, and a digest of the sources that actors run."""
+    digest = hashlib.sha256()
+    for package in (e3b_gym, agents):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"{e3b_gym.__version__} ({digest.hexdigest()[:8]})"

@@ -1,0 +1,259 @@
+"""Actors on a Ray cluster: what they deliver is what actors inline do, and a run survives what the cluster loses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+from engine_runs import PATIENCE, alive, continues, eventually, small, taken, until
+from ray.cluster_utils import Cluster
+from small_runs import filled
+
+from agents import ray_cluster
+from agents.impala.actor import Actor, make_envs
+from agents.impala.config import Config
+from agents.impala.engines import make_engine
+from agents.impala.engines.ray import RayEngine
+from agents.impala.engines.roster import ActorError, ActorWarning
+from agents.impala.learner import Learner
+from agents.impala.rollout import Rollout
+from agents.impala.training import Training
+from e3b_gym.unroll import tree_leaves
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two machines with one core each."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ray_cluster.ENVIRONMENT.items():
+            patch.setenv(name, value)
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        made.add_node(num_cpus=1)
+        yield made
+        made.shutdown()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray has set a handler of its own
+
+
+def on_ray(cluster: Cluster, **options: Any) -> Config:
+    return small(**{"engine": "ray", "ray_address": cluster.address, "actors": 2, **options})
+
+
+@contextlib.contextmanager
+def running(config: Config, **options: Any) -> Iterator[tuple[RayEngine, Learner]]:
+    """An engine at work, and its learner; afterwards none of its workers is there."""
+    engine = RayEngine(config, **options)
+    workers: list[int] = []
+    try:
+        learner = Learner(config, *engine.spaces)
+        engine.publish(learner.policy, learner.version)
+        yield engine, learner
+        if ray.is_initialized():
+            workers = [worker_of(engine, actor.number) for actor in engine.roster.actors if actor.placed]
+    finally:
+        engine.close()
+        assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in workers))
+
+
+def worker_of(engine: RayEngine, number: int) -> int:
+    """The process id of an actor's worker."""
+    return int(ray.get(engine.roster.actors[number]._handle.__ray_call__.remote(lambda _: os.getpid())))
+
+
+def equal(one: Rollout, other: Rollout) -> bool:
+    pairs = zip(tree_leaves(one.packed()), tree_leaves(other.packed()), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_the_first_unroll_is_bit_for_bit_that_of_an_actor_here(cluster: Cluster) -> None:
+    config, restarts = on_ray(cluster), [0, 3]
+    with running(config, state={"starts": restarts}) as (engine, learner):
+        first: dict[int, Rollout] = {}
+        while len(first) < 2:
+            rollout = taken(engine)
+            first.setdefault(rollout.actor, rollout)
+        assert engine.state_dict() == {"starts": [1, 4]}
+        for number, rollout in first.items():
+            actor = Actor(config, number, restarts[number])
+            actor.load(learner.policy.state_dict(), learner.version)
+            assert equal(rollout, filled(actor, config))
+
+
+def test_actors_continue_with_the_newest_weights_and_a_killed_one_is_replaced(cluster: Cluster) -> None:
+    with running(on_ray(cluster)) as (engine, learner):
+        last: dict[int, Rollout] = {}
+        version = 0
+        while version < 15 or len(last) < 2:
+            version += 1
+            engine.publish(learner.policy, version)
+            rollout = taken(engine)
+            if (before := last.get(rollout.actor)) is None:
+                assert rollout.starts.all()
+            else:
+                assert continues(before, rollout)
+                assert before.version <= rollout.version <= version
+            last[rollout.actor] = rollout
+        assert max(rollout.version for rollout in last.values()) > version - 8
+        assert all(engine.actor_seconds[number][stage] > 0 for number in last for stage in ("load", "act", "env"))
+        os.kill(worker_of(engine, 0), signal.SIGKILL)
+        with pytest.warns(ActorWarning, match="actor 0 was replaced, and its unfinished unroll dropped: Ray lost it"):
+            list(until(lambda: engine.roster.actors[0].restarts == 1, engine))
+        fresh = next(r for r in until(lambda: False, engine) if r.actor == 0 and r.starts.all())
+        assert not continues(last[0], fresh)
+        assert engine.state_dict() == {"starts": [2, 1]}
+        with contextlib.ExitStack() as stack:
+            held = [stack.enter_context(engine.rollout()) for _ in range(4)]  # all that there are
+            assert len({id(rollout) for rollout in held}) == 4
+
+
+@pytest.mark.filterwarnings("ignore::agents.impala.engines.roster.ActorWarning")
+def test_an_actor_that_always_fails_stops_the_run_with_its_traceback(cluster: Cluster) -> None:
+    def broken(config: Config, num_envs: int, seed: int) -> Any:
+        if num_envs == 1:  # who asks for the spaces only
+            return make_envs(config, num_envs, seed)
+        raise ArithmeticError("the simulator has a bug")
+
+    with running(on_ray(cluster, actors=1), make=broken) as (engine, _):
+        with pytest.raises(ActorError, match=r"(?s)actor 0 failed 3 times in a row.*ArithmeticError: the simulator"):
+            taken(engine)
+        with pytest.raises(RuntimeError, match="closed"):
+            taken(engine)
+
+
+@pytest.mark.slow
+def test_a_run_reaches_its_frames_through_the_loss_of_a_machine_and_a_stopped_worker(cluster: Cluster) -> None:
+    """A machine goes, and nobody waits for its actor; another comes, and the actor is back; then a worker hangs."""
+    lost = next(node for node in cluster.list_all_nodes() if not node.is_head())
+    config = on_ray(cluster, steps=10**9)
+    deadline = time.monotonic() + 5 * PATIENCE
+    with warnings.catch_warnings(record=True) as caught, Training(config) as training:
+        warnings.simplefilter("always")
+        engine = training.engine
+        assert isinstance(engine, RayEngine)
+        updates, stage, restarts = iter(training), 0, 0
+        delivered: set[int] = set()
+        while training.learner.frames < config.steps:
+            assert time.monotonic() < deadline, f"still at stage {stage}"
+            delivered.add(_next_actor(updates))
+            if stage == 0 and delivered == {0, 1}:
+                cluster.remove_node(lost, allow_graceful=False)
+                stage = 1
+            elif stage == 1 and any(actor.restarts for actor in engine.roster.actors):
+                stage, alone, delivered = 2, 0, set()
+            elif stage == 2:
+                alone += 1
+                assert len(delivered) == 1  # the successor of the other one has no core
+                if alone == 20:
+                    cluster.add_node(num_cpus=1)
+                    stage = 3
+            elif stage == 3 and len(delivered) == 2:
+                os.kill(worker_of(engine, 0), signal.SIGSTOP)
+                restarts, engine.roster.hang_seconds = engine.roster.actors[0].restarts, 8.0
+                stage = 4
+            elif stage == 4 and engine.roster.actors[0].restarts > restarts:
+                engine.roster.hang_seconds = PATIENCE
+                training.config = config = on_ray(cluster, steps=training.learner.frames + 240)
+                stage = 5
+        assert stage == 5
+        assert training.learner.frames == config.steps
+    told = [str(warning.message) for warning in caught]
+    assert any("Ray lost it" in text for text in told)
+    assert any("no step for 8 seconds" in text for text in told)
+
+
+def _next_actor(updates: Iterator[Any]) -> int:
+    """Learns from a rollout; returns whose it was."""
+    seen: list[int] = []
+    receive = Rollout.unpack
+
+    def note(rollout: Rollout, packed: Any) -> None:
+        receive(rollout, packed)
+        seen.append(rollout.actor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rollout, "unpack", note)
+        next(updates)
+    return seen[0]
+
+
+def refused(config: Config) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the caller looks at the message
+        make_engine(config)
+    assert not ray.is_initialized()
+    return str(caught.value)
+
+
+def test_an_address_that_does_not_answer_is_one_line(cluster: Cluster) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert f"no Ray cluster answers at {address}" in refused(on_ray(cluster, ray_address=address))
+    assert "host:port" in refused(on_ray(cluster, ray_address="ray://somewhere:10001"))
+
+
+def test_more_actors_than_the_cluster_has_cores_are_refused(cluster: Cluster) -> None:
+    assert "9 actors need 9 cores, and the Ray cluster has 2" in refused(on_ray(cluster, actors=9))
+
+
+def test_other_code_on_a_machine_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "code_version", lambda: "9.9.9 (other)")
+    message = refused(on_ray(cluster))
+    assert "and here it is 9.9.9 (other); every machine needs the same Python, Ray and checkout" in message
+
+
+def test_another_python_on_the_cluster_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray._private.utils, "compute_version_info", lambda: (ray.__version__, "3.9.1"))
+    message = refused(on_ray(cluster))
+    assert f"cannot use the Ray cluster at {cluster.address}" in message
+    assert "Python: 3.9.1" in message
+
+
+def train(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """`make train` with a Ray of its own, in a session of its own, as a terminal would start it."""
+    command = [sys.executable, "-W", "ignore", "-m", "experiments.train", f"RUN={folder}", *options]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def has_begun(folder: Path) -> bool:
+    curve = folder / "progress.csv"
+    return curve.exists() and len(curve.read_text().splitlines()) > 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_leaves_nothing_behind_and_the_run_is_resumed_and_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    sizes = ("n_envs=4", "n_steps=8", "batch_size=32", "log_seconds=0.2")
+    run = train(folder, "ENV=Rooms-K4-v0", "engine=ray", "actors=2", "STEPS=10M", *sizes)
+    assert eventually(lambda: has_begun(folder))
+    family = psutil.Process(run.pid).children(recursive=True)
+    assert {"raylet", "gcs_server"} <= {process.name() for process in family}
+    os.killpg(run.pid, signal.SIGINT)
+    said, _ = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 128 + signal.SIGINT
+    assert "saved at frame" in said
+    assert not any(word in said for word in ("raylet", "INFO", "WARN", "Traceback"))  # Ray is quiet
+    assert eventually(lambda: not any(map(alive, family)))
+
+    run = train(folder, "RESUME=1")
+    rows = len((folder / "progress.csv").read_text().splitlines())
+    assert eventually(lambda: len((folder / "progress.csv").read_text().splitlines()) > rows)
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.kill()
+    run.communicate(timeout=PATIENCE)
+    assert eventually(lambda: not any(map(alive, family)))
