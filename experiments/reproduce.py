@@ -5,6 +5,7 @@
 FIGURE=   a figure (below), several with commas, or all    SCALE=  paper, home (a small machine), smoke (minutes)
 CORES=    runs at a time; all cores by default              RUNS=   folder of the runs; runs/reproduce by default
 DRY=1     print one command per line instead of running     SEEDS=  number of seeds, where it is not the scale's
+CLUSTER=  ray: each run is a task of the Ray cluster at RAY_ADDRESS= (host:port or auto; none: a Ray on this machine)
 
 Ctrl-C stops: every run saves a checkpoint, and the same command resumes it. Several machines that share the folder
 divide the list among themselves when each is given the same command.
@@ -18,10 +19,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
+from agents.ray_cluster import require_ray
 from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.options import Count, parse
@@ -32,7 +34,7 @@ from experiments.scheduler import Job, Scheduler, State, as_line
 from experiments.settings import is_set, resolve, split_arguments
 from experiments.studies import SCALES, Run, Study, all_runs
 
-OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS")
+OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS", "CLUSTER", "RAY_ADDRESS")
 RUNS = "runs/reproduce"
 # Approximate frames per second of one run on one core, by suite, until runs have been measured.
 RATES = {
@@ -55,9 +57,31 @@ def _run(given: list[str]) -> int:
     studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
     if scale not in SCALES:
         raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
-    cores = parse("CORES", options.get("CORES", str(available_cores())), Count)
-    scheduler = Scheduler(chosen_runs(studies, scale, options), Path(options.get("RUNS", RUNS)), cores, frames_of)
-    left = [job for job in scheduler.jobs if job.state is not State.FINISHED]
+    cores = parse("CORES", options["CORES"], Count) if "CORES" in options else None
+    runs, root = chosen_runs(studies, scale, options), Path(options.get("RUNS", RUNS))
+    with closing(make_scheduler(runs, root, cores, options)) as scheduler:
+        return run_list(scheduler, studies, scale, options)
+
+
+def make_scheduler(runs: Sequence[Run], root: Path, cores: int | None, options: Mapping[str, str]) -> Scheduler:
+    """The one that CLUSTER= asks for; raises ValueError where it cannot be had."""
+    cluster = options.get("CLUSTER")
+    if cluster not in (None, "ray"):
+        raise ValueError(f"CLUSTER is ray, or left out; got {cluster!r}")
+    if cluster is None and "RAY_ADDRESS" in options:
+        raise ValueError("RAY_ADDRESS= has no effect without CLUSTER=ray")
+    if cluster is None or is_set(options, "DRY"):
+        return Scheduler(runs, root, cores or available_cores(), frames_of)
+    require_ray()
+    from experiments.cluster import RayScheduler
+
+    address = options.get("RAY_ADDRESS")
+    return RayScheduler(runs, root, cores or (available_cores() if address is None else None), frames_of, address)
+
+
+def run_list(scheduler: Scheduler, studies: Sequence[Study], scale: str, options: Mapping[str, str]) -> int:
+    """Runs what is left, or prints its commands; returns the exit code."""
+    cores, left = scheduler.cores, [job for job in scheduler.jobs if job.state is not State.FINISHED]
     if is_set(options, "DRY"):
         for job in left:
             print(as_line(job))

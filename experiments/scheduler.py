@@ -56,6 +56,8 @@ class Job:
     curve: list[tuple[float, float]] = field(default_factory=list)
     """(frames, success) of each row so far."""
     process: subprocess.Popen[bytes] | None = None
+    reached: int = -1
+    """Frames when its process was started."""
     claim: RunFolder | None = None
 
     def update(self) -> None:
@@ -147,7 +149,10 @@ class Scheduler:
         claim = RunFolder(self.root / CLAIMS / job.run.folder)
         try:
             claim.hold()
+            if job.folder.is_dir():  # what a scheduler that was killed has left may still save its checkpoint
+                _require_free(job.folder)
         except ValueError:
+            claim.release()
             job.state = State.ELSEWHERE
             return
         job.claim = claim
@@ -167,14 +172,16 @@ class Scheduler:
             log.write(f"$ {shlex.join(command)}\n".encode())
             log.flush()
             job.process = _spawn([sys.executable, "-W", "ignore", *command[1:]], log)
-        job.state = state
+        job.state, job.reached = state, job.progress.frames
 
     def _check(self, job: Job) -> None:
         job.update()
         code = None if job.process is None else job.process.poll()
         if code is None:
             return
-        if code != 0:
+        if code < 0 and job.progress.frames > job.reached:  # killed, as when memory runs out: it has come further
+            self._start(job, job.state, job.train_command() if job.needs_training else job.measure_command())
+        elif code != 0:
             self._end(job, State.FAILED, f"exit code {code}: {_last_line(job.log)}")
         elif job.state is State.TRAINING and job.needs_measuring:
             self._start(job, State.MEASURING, job.measure_command())
@@ -207,6 +214,9 @@ class Scheduler:
             if job.process is not None:
                 job.process.kill()
 
+    def close(self) -> None:
+        """Nothing runs any more."""
+
 
 def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """A process with one thread that is asked to stop when this one dies, and that Ctrl-C does not reach."""
@@ -235,6 +245,13 @@ def _remove_empty(folder: Path) -> None:
     if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".lock"}:
         (folder / ".lock").unlink(missing_ok=True)
         folder.rmdir()
+
+
+def _require_free(folder: Path) -> None:
+    """Raises ValueError while a process trains there."""
+    run = RunFolder(folder)
+    run.hold()
+    run.release()
 
 
 def _last_line(log: Path) -> str:

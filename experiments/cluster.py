@@ -1,0 +1,122 @@
+"""`make reproduce CLUSTER=ray`: each run of the list is a task of a Ray cluster.
+
+A task does on its machine what `experiments.scheduler` does for one run: it claims the run, trains or resumes it,
+measures it. Ray starts a task again elsewhere when its worker or its machine is lost; it resumes from the last
+checkpoint. The folder of the runs must be shared by all machines.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from agents.ray_cluster import connect, count_cores
+from experiments.scheduler import Job, Scheduler, State
+from experiments.studies import Run
+
+_PAUSE = 0.5  # seconds between two looks at a run
+_SHARED_SECONDS = 30.0  # for a new file to appear on another machine
+_CLAIM_SECONDS = 120.0  # for the claim of a machine that was lost to end
+_ROOT = Path(__file__).parents[1]
+
+
+class RayScheduler(Scheduler):
+    """Runs jobs on a Ray cluster.
+
+    Args:
+        runs, root, frames_of: as for `Scheduler`; a relative `root` is one of the checkout.
+        cores: how many run at a time; None for as many as the cluster has cores.
+        address: of the cluster; None for a Ray on this machine.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        root: Path,
+        cores: int | None,
+        frames_of: Callable[[Run], int],
+        address: str | None = None,
+    ) -> None:
+        self._session = connect(address, cores or 1, f"{cores or 1} runs at a time")
+        super().__init__(runs, root, cores or count_cores(), frames_of)
+        self._tasks: dict[Path, Any] = {}
+        self._mark = root / f".shared-{uuid.uuid4().hex}"
+        self._mark.parent.mkdir(parents=True, exist_ok=True)
+        self._mark.touch()
+        remote: Any = ray.remote
+        self._remote = remote(num_cpus=1, max_retries=-1)(train_and_measure)
+
+    def _claim(self, job: Job) -> None:
+        """Hands the job to Ray; the machine that gets it claims it."""
+        job.state = State.TRAINING if job.needs_training else State.MEASURING
+        self._tasks[job.folder] = self._remote.remote(job.run, self.root, job.frames, self._mark)
+
+    def _check(self, job: Job) -> None:
+        job.update()
+        if not job.needs_training:
+            job.state = State.MEASURING
+        task = self._tasks[job.folder]
+        if not ray.wait([task], timeout=0)[0]:
+            return
+        try:
+            state, note = ray.get(task)
+        except RayError as error:
+            cause = error.cause if isinstance(error, RayTaskError) else error
+            state, note = State.FAILED, " ".join(str(cause).split())
+        job.update()
+        self._end(job, state, note)
+
+    def stop(self) -> None:
+        for job in self.active:
+            ray.cancel(self._tasks[job.folder])
+
+    def wait(self) -> None:
+        tasks = [self._tasks[job.folder] for job in self.active]
+        if tasks:
+            ray.wait(tasks, num_returns=len(tasks))
+        for job in self.active:
+            job.update()
+            self._end(job, State.STOPPED)
+
+    def kill(self) -> None:
+        for job in self.active:
+            ray.cancel(self._tasks[job.folder], force=True)
+
+    def close(self) -> None:
+        self._mark.unlink(missing_ok=True)
+        self._session.close()
+
+
+def train_and_measure(run: Run, root: Path, frames: int, mark: Path) -> tuple[State, str]:
+    """What a machine of the cluster does for a run; returns its state in the end, and a note if it failed.
+
+    Cancelled by Ray, it asks the run to save a checkpoint and waits for it.
+    """
+    os.chdir(_ROOT)
+    _require_shared(mark)
+    scheduler = Scheduler([run], root, 1, lambda _: frames)
+    (job,) = scheduler.jobs
+    deadline = time.monotonic() + _CLAIM_SECONDS
+    try:
+        while scheduler.step() or (job.state is State.ELSEWHERE and time.monotonic() < deadline):
+            time.sleep(_PAUSE)
+    except KeyboardInterrupt:
+        scheduler.stop()
+        scheduler.wait()
+    return job.state, job.note
+
+
+def _require_shared(mark: Path) -> None:
+    deadline = time.monotonic() + _SHARED_SECONDS
+    while not mark.exists():
+        if time.monotonic() > deadline:
+            where = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+            raise ValueError(f"{where} does not see {mark.parent}; RUNS= must be a folder that all machines share")
+        time.sleep(_PAUSE)
