@@ -39,6 +39,7 @@ CORES = 2
 ONE_PASS = {
     "n_epochs": "1",
     "clip_range": "none",
+    "clip_range_high": "none",
     "actors": "2",
     "n_envs": "128",
     "n_steps": "32",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import impala, sb3
+from benchmarks import impala, sb3, scale
 
 
 def test_the_sb3_benchmark_measures_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,3 +51,39 @@ def test_impala_is_measured_on_a_real_run() -> None:
     measured = impala.measure_ours(replace(impala.E3B_FAST.config(), **small), 0.5)
     assert measured.speed > 0
     assert {"embed", "score", "encoder", "policy", "actor_env", "actor_act"} <= set(measured.stages)
+
+
+SPEED = {
+    "inline": 1000.0,
+    "process, 1 actor": 1500.0,
+    "ray, 1 actor": 1275.0,
+    "process, 2 actors": 2000.0,
+    "ray, 2 actors": 1600.0,
+    "learners=2, inline": 1700.0,
+}
+
+
+def test_scale_is_judged_by_its_bars() -> None:
+    assert [(bar.ratio, bar.verdict) for bar in scale.compare(SPEED)] == [(0.85, "PASS"), (0.8, "FAIL"), (1.7, "PASS")]
+
+
+def test_the_table_of_machines_names_what_limits_each_number() -> None:
+    """100 us of learning, 500 of acting and 1,000 bytes per frame; a network of 1 MB/s."""
+    transport = scale.Transport(100_000, 10.0, 50_000, 10_000, {"ray, 2 actors": 0.0})
+    stages = {"ray, 2 actors": dict.fromkeys(scale.LEARNING, 20.0) | dict.fromkeys(scale.ACTING, 500 / 3)}
+    actors, learners, runs = scale.extrapolate(SPEED, stages, transport, frames=100, network=1e6)
+    assert actors.frames_per_second == {
+        1: pytest.approx(2000),
+        8: pytest.approx(2000 / 7),
+        64: pytest.approx(2000 / 63),
+    }
+    assert actors.limit == {1: "actors", 8: "network out", 64: "network out"}
+    assert learners.frames_per_second == pytest.approx({1: 1700, 8: 5000, 64: 5000})
+    assert learners.limit == {1: "learners", 8: "network", 64: "network"}
+    assert runs.frames_per_second == {1: 2000.0, 8: 16_000.0, 64: 128_000.0}
+
+
+def test_every_contender_of_scale_is_a_run() -> None:
+    for name in scale.CONTENDERS:
+        if "learners" not in name:
+            assert scale.config_of(name).engine == name.split(",")[0]

@@ -1,0 +1,253 @@
+"""What more cores and machines bring: frames/s by engine, the cost of transport, and what follows for a cluster.
+
+    python -m benchmarks.scale [--quick] [--rounds N] [--seconds S] [--network GBIT] [--json FILE]
+
+Real MiniHack, E3B, the fast network, every frame learned from once, one thread per process: actors inline, in processes
+and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors. Then bytes and microseconds of
+an unroll and of the published weights, and a table of what 1, 8 and 64 machines like this one would give, with the
+assumption of each line: the table is computed, not measured. Contenders take turns in one run, and the median over the
+rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed. Exit code 1: a
+target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
+
+import ray
+
+from agents.impala.config import Config
+from agents.impala.engines.inline import InlineEngine
+from agents.impala.learner import Learner
+from agents.impala.rollout import Rollout
+from agents.ray_cluster import connect
+from benchmarks.impala import FREEZE, ONE_PASS, Measurement, measure_ours
+from benchmarks.sb3 import Bar
+from e3b_gym.unroll import tree_leaves
+from experiments.provenance import provenance
+from experiments.settings import resolve
+
+CORES = 2
+MACHINES = (1, 8, 64)
+CONTENDERS: dict[str, dict[str, str]] = {
+    "inline": {"engine": "inline", "actors": "1"},
+    "process, 1 actor": {"engine": "process", "actors": "1"},
+    "ray, 1 actor": {"engine": "ray", "actors": "1"},
+    "process, 2 actors": {"engine": "process", "actors": "2"},
+    "ray, 2 actors": {"engine": "ray", "actors": "2"},
+    "learners=2, inline": {"engine": "inline", "actors": "1", "learners": "2"},
+}
+# Stages of the learner that are work of its own; the others are waiting, or the actors'.
+LEARNING = ("embed", "score", "encoder", "policy", "optimisers")
+ACTING = ("actor_load", "actor_act", "actor_env")
+
+
+def config_of(name: str, **changes: str) -> Config:
+    """The run of a contender."""
+    given = {"env": FREEZE, "net": "fast", "steps": 10**12, **ONE_PASS, **CONTENDERS[name], **changes}
+    config = resolve("impala", "home", given).config
+    assert isinstance(config, Config)
+    return config
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Bytes and microseconds of one unroll and of one publication.
+
+    Attributes:
+        unroll_us: into Ray's object store, out of it and into a rollout, on one machine; in processes it is 0, since
+            the learner reads where the actor wrote.
+        weight_bytes: of the policy, which actors get.
+        gradient_bytes: of policy and encoder, which learners average.
+        publish_us: by contender, of the learner's time.
+    """
+
+    unroll_bytes: int
+    unroll_us: float
+    weight_bytes: int
+    gradient_bytes: int
+    publish_us: dict[str, float]
+
+
+def measure_transport(config: Config, publish_us: dict[str, float], repeats: int = 20) -> Transport:
+    """Sends a real unroll through Ray's object store."""
+    engine = InlineEngine(config)
+    learner = Learner(config, *engine.spaces)
+    engine.publish(learner.policy, 0)
+    with engine.rollout() as rollout:
+        packed = rollout.packed()
+        session = connect(None, 1, "the benchmark")
+        try:
+            unroll_us = min(_seconds(lambda: _through_ray(rollout, packed)) for _ in range(repeats)) * 1e6
+        finally:
+            session.close()
+    engine.close()
+    unroll_bytes, weight_bytes = (_bytes(tree_leaves(tree)) for tree in (packed, learner.policy.state_dict()))
+    trained = [*learner.policy.parameters(), *learner.explorer.bonus.parameters()]
+    gradient_bytes = _bytes([weight for weight in trained if weight.requires_grad])
+    return Transport(unroll_bytes, unroll_us, weight_bytes, gradient_bytes, publish_us)
+
+
+def _bytes(arrays: Sequence[Any]) -> int:
+    return sum(array.nbytes for array in arrays)
+
+
+def _through_ray(rollout: Rollout, packed: Mapping[str, Any]) -> None:
+    rollout.unpack(ray.get(ray.put(packed)))
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: frames/s by number of machines, what limits each, and what is assumed."""
+
+    name: str
+    frames_per_second: dict[int, float]
+    limit: dict[int, str]
+    assumption: str
+
+
+def extrapolate(
+    speed: Mapping[str, float],
+    stages: Mapping[str, Mapping[str, float]],
+    transport: Transport,
+    frames: int,
+    network: float,
+) -> list[Line]:
+    """The table.
+
+    Args:
+        speed: frames/s by contender.
+        stages: us per frame of each contender by stage.
+        transport: as measured.
+        frames: environment steps of an unroll.
+        network: bytes/s that a machine can send or receive.
+    """
+    used = stages["ray, 2 actors"]
+    learner = 1e6 / (sum(used[stage] for stage in LEARNING) + transport.publish_us["ray, 2 actors"] / frames)
+    actor = 1e6 / sum(used[stage] for stage in ACTING)  # of one core
+    received = network / (transport.unroll_bytes / frames)
+    efficiency = speed["learners=2, inline"] / (2 * speed["inline"])
+
+    def actors_on_ray(machines: int) -> dict[str, float]:
+        limits = {"learner": learner, "actors": actor * (machines * CORES - 1)}
+        if machines > 1:
+            # Each other machine fetches the weights once per unroll; the first one sends them all.
+            sent = network / ((machines - 1) * transport.weight_bytes / frames)
+            limits |= {"network in": received * machines / (machines - 1), "network out": sent}
+        return limits
+
+    def learners(machines: int) -> dict[str, float]:
+        count = machines * CORES
+        work = speed["inline"] * (efficiency if count > 1 else 1.0) * count
+        if machines == 1:
+            return {"learners": work}
+        # A ring sends and receives about two gradients per update, which takes a rollout's frames of all learners.
+        return {"learners": work, "network": network / (2 * transport.gradient_bytes / frames)}
+
+    def runs(machines: int) -> dict[str, float]:
+        return {"cores": speed["inline"] * machines * CORES}
+
+    return [
+        _line("one run, engine=ray, one learner", actors_on_ray, "one core learns, all others act"),
+        _line(
+            "one run, learners=K, inline actors, K = cores",
+            learners,
+            f"each further learner is worth {efficiency:.2f}, as measured with two",
+        ),
+        _line("many runs, make reproduce CLUSTER=ray, all together", runs, "independent runs, one per core, inline"),
+    ]
+
+
+def _line(name: str, limits_of: Callable[[int], dict[str, float]], assumption: str) -> Line:
+    limits = {machines: limits_of(machines) for machines in MACHINES}
+    tightest = {machines: min(found, key=lambda limit: found[limit]) for machines, found in limits.items()}
+    return Line(name, {m: limits[m][tightest[m]] for m in MACHINES}, tightest, assumption)
+
+
+def compare(speed: Mapping[str, float]) -> list[Bar]:
+    """The targets."""
+    bars = [
+        Bar(
+            f"engine=ray, share of engine=process, {actors}",
+            speed[f"ray, {actors}"] / speed[f"process, {actors}"],
+            0.85,
+        )
+        for actors in ("1 actor", "2 actors")
+    ]
+    return [*bars, Bar("learners=2, times one inline learner", speed["learners=2, inline"] / speed["inline"], 1.7)]
+
+
+def report(speed: Mapping[str, float], transport: Transport, lines: Sequence[Line], network: float) -> None:
+    for name, value in speed.items():
+        print(f"{name:24} {value:>9,.0f} frames/s")
+    print(f"\nan unroll: {transport.unroll_bytes:,} bytes, {transport.unroll_us:,.0f} us through Ray on one machine")
+    print(f"gradients of policy and encoder: {transport.gradient_bytes:,} bytes")
+    print(f"weights: {transport.weight_bytes:,} bytes; us of the learner per publication: ", end="")
+    print(", ".join(f"{name} {spent:,.0f}" for name, spent in transport.publish_us.items()))
+    print(f"\ncomputed for machines of {CORES} cores like these and a network of {network / 1e6:,.0f} MB/s, frames/s")
+    for line in lines:
+        cells = "  ".join(f"{m}: {line.frames_per_second[m]:,.0f} ({line.limit[m]})" for m in MACHINES)
+        print(f"  {line.name}\n    {cells}\n    {line.assumption}")
+    print()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round of 5 seconds: shows that it runs")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of training per contender and round")
+    parser.add_argument("--network", type=float, default=1.0, help="Gbit/s between machines, for the table")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    rounds, seconds = (1, 5.0) if options.quick else (options.rounds, options.seconds)
+    print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    measured: dict[str, list[Measurement]] = {name: [] for name in CONTENDERS}
+    for number in range(rounds):
+        for name, found in measured.items():
+            found.append(measure_ours(config_of(name), seconds))
+            print(f"round {number + 1}: {name}: {found[-1].speed:,.0f} frames/s", flush=True)
+    speed = {name: statistics.median(each.speed for each in found) for name, found in measured.items()}
+    stages = {
+        name: {stage: statistics.median(each.stages[stage] for each in found) for stage in found[0].stages}
+        for name, found in measured.items()
+    }
+    config = config_of("inline")
+    frames, network = config.n_steps * config.n_envs, options.network * 1e9 / 8
+    publish_us = {name: stages[name]["publish"] * frames for name in CONTENDERS}
+    transport = measure_transport(config, publish_us)
+    lines, bars = extrapolate(speed, stages, transport, frames, network), compare(speed)
+    report(speed, transport, lines, network)
+    for bar in bars:
+        print(f"{bar.name:64} {bar.ratio:>6.2f}   target {bar.bar:<4} {bar.verdict}")
+    if options.json:
+        record = {
+            "provenance": provenance(),
+            "frames_per_second": speed,
+            "us_per_frame": stages,
+            "transport": asdict(transport),
+            "machines": [asdict(line) for line in lines],
+            "bars": [asdict(bar) | {"verdict": bar.verdict} for bar in bars],
+        }
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if any(bar.verdict == "FAIL" for bar in bars) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
