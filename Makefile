@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RAY    := $(VENV)/.ray-installed
 # One OpenMP thread per process: two processes that oversubscribe the cores slow each other down 50x.
 export OMP_NUM_THREADS ?= 1
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo train evaluate watch agents export doctor reproduce report homes test test-slow fuzz campaign coverage docs dist check lint types imports format bench board clean
+.PHONY: help install ray demo train evaluate watch agents export doctor reproduce report homes test test-slow fuzz campaign coverage docs dist check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,18 +23,27 @@ $(STAMP): setup.cfg constraints.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
 	@touch $@
 
+ray: $(RAY)  ## add Ray to .venv: what engine=ray, CLUSTER=ray and the tests need
+
+$(RAY): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
+	@touch $@
+
+# Ray where the command line asks for it: `make train engine=ray`, `make reproduce CLUSTER=ray`.
+ASKED := $(if $(filter ray,$(engine) $(CLUSTER)),$(RAY))
+
 demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live curves, then a picture (5 minutes)
 	@$(BIN)/python -m experiments.reproduce FIGURE=demo RUNS=runs/demo
 	@$(BIN)/python -m experiments.report FIGURE=demo RUNS=runs/demo OUT=runs
 
 # `make train ENV=... learning_rate=3e-4` passes every NAME=value of its command line on, quoted for the shell and
 # without expansion, so that spaces, quotes and $ arrive as they were typed.
-OWN     := PYTHON WORKERS VENV BIN STAMP PYTEST OMP_NUM_THREADS N MINUTES
+OWN     := PYTHON WORKERS VENV BIN STAMP RAY ASKED PYTEST OMP_NUM_THREADS N MINUTES
 GIVEN    = $(filter-out $(OWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
 QUOTE   := '
 OPTIONS  = $(foreach name,$(GIVEN),$(QUOTE)$(subst $(QUOTE),$(QUOTE)\$(QUOTE)$(QUOTE),$(name)=$(value $(name)))$(QUOTE))
 
-train: $(STAMP)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STEPS= SEED= NET= RUN= <any field>=]; RUN=... RESUME=1
+train: $(STAMP) $(ASKED)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STEPS= SEED= NET= RUN= <any field>=]; RUN=... RESUME=1
 	@$(BIN)/python -m experiments.train $(OPTIONS)
 
 evaluate: $(STAMP)  ## success and return of a run in unseen environments: RUN=... [EPISODES= SEED= CHECKPOINT=best GREEDY=1]
@@ -51,7 +61,7 @@ export: $(STAMP)  ## make a small agent (float16) of a finished run, and measure
 doctor: $(STAMP)  ## why a run explores or does not: RUN=... [EPISODES= SEED= CHECKPOINT=best]
 	@$(BIN)/python -m experiments.doctor $(OPTIONS)
 
-reproduce: $(STAMP)  ## run a figure of the paper: FIGURE=aggregate SCALE=home|paper|smoke [CORES= SEEDS= RUNS= DRY=1]
+reproduce: $(STAMP) $(ASKED)  ## run a figure of the paper: FIGURE=aggregate SCALE=home|paper|smoke [CORES= SEEDS= RUNS= DRY=1 CLUSTER=ray]
 	@$(BIN)/python -m experiments.reproduce $(OPTIONS)
 
 report: $(STAMP)  ## draw a figure from its run folders: FIGURE=aggregate SCALE=home [RUNS= OUT= KEEP=1]
@@ -80,10 +90,10 @@ dist: $(STAMP)  ## sdist and wheel in dist/, checked by twine and installed into
 	build/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	cd build && empty/bin/python -c "import e3b_gym; print('installed', e3b_gym.__version__, e3b_gym.__file__)"
 
-test: $(STAMP)  ## run the tests (under 10 minutes on 2 cores)
+test: $(RAY)  ## run the tests (under 10 minutes on 2 cores)
 	$(PYTEST)
 
-test-slow: $(STAMP)  ## run the longer proofs too
+test-slow: $(RAY)  ## run the longer proofs too
 	$(PYTEST) -m "slow or not slow"
 
 N ?= 2000
@@ -94,7 +104,7 @@ MINUTES ?= 120
 campaign: $(STAMP)  ## kill -9, lost actors, failing disks, a soak of MINUTES [120]; hours
 	$(BIN)/python -m tests.reliability.campaign --minutes $(MINUTES)
 
-coverage: $(STAMP)  ## the tests, with the lines that they do not reach
+coverage: $(RAY)  ## the tests, with the lines that they do not reach
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
 
 check: lint types imports test  ## what continuous integration runs
@@ -103,7 +113,7 @@ lint: $(STAMP)  ## ruff: lint and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)  ## mypy, strict on e3b_gym
+types: $(RAY)  ## mypy, strict on e3b_gym
 	$(BIN)/mypy
 
 imports: $(STAMP)  ## import-linter: the arrows of the architecture
@@ -113,13 +123,14 @@ format: $(STAMP)  ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## every benchmark against its bars: the kernel, SB3, RecurrentPPO, the environments, IMPALA
+bench: $(RAY)  ## every benchmark against its bars: the kernel, SB3, RecurrentPPO, the environments, IMPALA, its engines
 	-$(BIN)/python -m benchmarks.elliptical
 	-$(BIN)/python -m benchmarks.sb3
 	-$(BIN)/python -m benchmarks.envs
 	-$(BIN)/python -m benchmarks.habitat
 	-$(BIN)/python -m benchmarks.networks
 	-$(BIN)/python -m benchmarks.impala
+	-$(BIN)/python -m benchmarks.scale
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info
