@@ -44,8 +44,8 @@ def alive(process: psutil.Process) -> bool:
     return False
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
+def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+    deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.02)
     return holds()

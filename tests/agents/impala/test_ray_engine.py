@@ -222,38 +222,39 @@ def test_another_python_on_the_cluster_is_refused(cluster: Cluster, monkeypatch:
     assert "Python: 3.9.1" in message
 
 
-def train(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """`make train` with a Ray of its own, in a session of its own, as a terminal would start it."""
-    command = [sys.executable, "-W", "ignore", "-m", "experiments.train", f"RUN={folder}", *options]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+START = 5 * PATIENCE  # a Ray and its workers, on a busy machine
 
 
-def has_begun(folder: Path) -> bool:
+@contextlib.contextmanager
+def train(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """`make train` with a Ray of its own, in a session of its own, as a terminal would start it; once it learns."""
     curve = folder / "progress.csv"
-    return curve.exists() and len(curve.read_text().splitlines()) > 1
+    before = len(curve.read_text().splitlines()) if curve.exists() else 1
+    command = [sys.executable, "-W", "ignore", "-m", "experiments.train", f"RUN={folder}", *options]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as run:
+        try:
+            assert eventually(lambda: curve.exists() and len(curve.read_text().splitlines()) > before, START)
+            yield run
+        finally:
+            run.kill()
 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_leaves_nothing_behind_and_the_run_is_resumed_and_killed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     sizes = ("n_envs=4", "n_steps=8", "batch_size=32", "log_seconds=0.2")
-    run = train(folder, "ENV=Rooms-K4-v0", "engine=ray", "actors=2", "STEPS=10M", *sizes)
-    assert eventually(lambda: has_begun(folder))
-    family = psutil.Process(run.pid).children(recursive=True)
-    assert {"raylet", "gcs_server"} <= {process.name() for process in family}
-    os.killpg(run.pid, signal.SIGINT)
-    said, _ = run.communicate(timeout=PATIENCE)
+    with train(folder, "ENV=Rooms-K4-v0", "engine=ray", "actors=2", "STEPS=10M", *sizes) as run:
+        family = psutil.Process(run.pid).children(recursive=True)
+        assert {"raylet", "gcs_server"} <= {process.name() for process in family}
+        os.killpg(run.pid, signal.SIGINT)
+        said, _ = run.communicate(timeout=PATIENCE)
     assert run.returncode == 128 + signal.SIGINT
     assert "saved at frame" in said
     assert not any(word in said for word in ("raylet", "INFO", "WARN", "Traceback"))  # Ray is quiet
     assert eventually(lambda: not any(map(alive, family)))
-
-    run = train(folder, "RESUME=1")
-    rows = len((folder / "progress.csv").read_text().splitlines())
-    assert eventually(lambda: len((folder / "progress.csv").read_text().splitlines()) > rows)
-    family = psutil.Process(run.pid).children(recursive=True)
-    run.kill()
-    run.communicate(timeout=PATIENCE)
+    with train(folder, "RESUME=1") as run:
+        family = psutil.Process(run.pid).children(recursive=True)
+        run.kill()
     assert eventually(lambda: not any(map(alive, family)))
