@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install ray demo train evaluate watch agents export doctor reproduce report homes test test-slow fuzz campaign coverage docs dist check lint types imports format bench board clean
+.PHONY: help install ray demo train evaluate watch agents export doctor reproduce report homes test test-slow test-latest fuzz campaign coverage docs dist check lint types imports format bench board clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live cu
 
 # `make train ENV=... learning_rate=3e-4` passes every NAME=value of its command line on, quoted for the shell and
 # without expansion, so that spaces, quotes and $ arrive as they were typed.
-OWN     := PYTHON WORKERS VENV BIN STAMP RAY ASKED PYTEST OMP_NUM_THREADS N MINUTES
+OWN     := PYTHON WORKERS LATEST VENV BIN STAMP RAY ASKED PYTEST OMP_NUM_THREADS N MINUTES
 GIVEN    = $(filter-out $(OWN),$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
 QUOTE   := '
 OPTIONS  = $(foreach name,$(GIVEN),$(QUOTE)$(subst $(QUOTE),$(QUOTE)\$(QUOTE)$(QUOTE),$(name)=$(value $(name)))$(QUOTE))
@@ -96,6 +96,21 @@ test: $(RAY)  ## run the tests (under 10 minutes on 2 cores)
 test-slow: $(RAY)  ## run the longer proofs too
 	$(PYTEST) -m "slow or not slow"
 
+# The newest releases that the index has, in an environment of their own. nle asks for gymnasium 1.2.0 exactly and habitat-lab
+# for numpy 1.26.4 exactly; both work with newer ones, so they and minihack are installed without what they ask for.
+LATEST := .venv-latest
+$(LATEST)/.installed: setup.cfg constraints-latest.txt requirements-latest.txt pyproject.toml
+	@test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
+	$(LATEST)/bin/python -m pip install --quiet --upgrade pip
+	$(LATEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --constraint constraints-latest.txt \
+		--editable '.[minigrid,vizdoom,ray,report,dev]' --requirement requirements-latest.txt
+	$(LATEST)/bin/python -m pip install --quiet --upgrade --no-deps nle minihack habitat-lab==0.3.320260507
+	@touch $@
+
+test-latest: $(LATEST)/.installed  ## the tests with the newest releases of everything but torch
+	@$(LATEST)/bin/python -m pip list 2>/dev/null | grep -i -E '^(gymnasium|numpy|numba|stable.baselines3|sb3.contrib|minigrid|nle|minihack|vizdoom|ray|torch) '
+	$(LATEST)/bin/python -m pytest -n $(WORKERS)
+
 N ?= 2000
 fuzz: $(STAMP)  ## N malformed command lines and damaged runs [2000]; figures in results/reliability
 	$(BIN)/python -m tests.reliability.fuzz --cases $(N)
@@ -133,5 +148,5 @@ bench: $(RAY)  ## every benchmark against its bars: the kernel, SB3, RecurrentPP
 	-$(BIN)/python -m benchmarks.scale
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info
+	rm -rf $(VENV) $(LATEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

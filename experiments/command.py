@@ -10,7 +10,7 @@ from experiments.settings import split_arguments
 
 def options_and_seed(given: Sequence[str], names: tuple[str, ...], command: str) -> tuple[dict[str, str], int]:
     """The options of a command, and the SEED; anything else is refused."""
-    known, fields = split_arguments(given, names)
+    known, fields = split_arguments(given, names, ("SEED",))
     if "ENV" in names and "env" in fields:
         known["ENV"] = fields.pop("env")
     if other := sorted(set(fields) - {"seed"}):

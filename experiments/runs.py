@@ -151,6 +151,8 @@ class RunFolder:
             content = yaml.safe_load(self.config_file.read_text())
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{self.config_file} is not YAML ({first_line(error)}); restore it") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{self.config_file} is not the config of a run; restore it")
         try:
             config = AGENTS[content["agent"]].config.from_dict(content["config"])
             parse_env_options(config.env, config.env_options)

@@ -65,12 +65,15 @@ class Settings:
         return self.agent if method == self.agent else f"{method} with {self.agent}"
 
 
-def split_arguments(arguments: Iterable[str], capitals: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_arguments(
+    arguments: Iterable[str], capitals: Collection[str], suggested: Collection[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
     """`NAME=value` arguments as (capitals, fields); capitals that are fields come out as fields.
 
     Args:
         arguments: of the command line.
         capitals: those that the command knows besides FIELDS_IN_CAPITALS.
+        suggested: of FIELDS_IN_CAPITALS, those that the command takes.
     """
     words: dict[str, str] = {}
     fields: dict[str, str] = {}
@@ -83,7 +86,7 @@ def split_arguments(arguments: Iterable[str], capitals: Collection[str]) -> tupl
         elif name in capitals:
             words[name] = value
         elif name.isupper():
-            raise ValueError(f"unknown word {name}={value}; {closest(name, [*capitals, *FIELDS_IN_CAPITALS])}")
+            raise ValueError(f"unknown option {name}={value}; {closest(name, {*capitals, *suggested})}")
         else:
             fields[name] = value
     return words, fields
@@ -173,6 +176,12 @@ def check_learnable(agent: str, env: str) -> None:
     )
 
 
+def _add_once(bonus: dict[str, Any], name: str, value: Any) -> None:
+    if name in bonus:
+        raise ValueError(f"{name} and bonus.{name} are the same option; write one of them")
+    bonus[name] = value
+
+
 def place_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options by name as (layer of the config, options of the run); an unknown name is an error."""
     layer: dict[str, Any] = {}
@@ -184,7 +193,7 @@ def place_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[di
         if dot and group == "env" and option:
             layer.setdefault("env_options", {})[option] = value
         elif dot and group == "bonus" and option in bonus:
-            layer.setdefault("bonus", {})[option] = value
+            _add_once(layer.setdefault("bonus", {}), option, value)
         elif name in ("bonus", "env_options") and isinstance(value, Mapping):
             prefix = "bonus" if name == "bonus" else "env"
             inner, _ = place_options(agent, method, {f"{prefix}.{option}": item for option, item in value.items()})
@@ -194,7 +203,7 @@ def place_options(agent: str, method: str, given: Mapping[str, Any]) -> tuple[di
         elif name in field_types(RunOptions):
             run[name] = value
         elif name in bonus and name != "preset":
-            layer.setdefault("bonus", {})[name] = value
+            _add_once(layer.setdefault("bonus", {}), name, value)
         elif name != "method":
             known = [*fields, *field_types(RunOptions), *(f"bonus.{one}" for one in bonus), *(bonus - {"preset"})]
             what = agent if AGENTS[agent].trainer is None else f"{agent} with {method}"

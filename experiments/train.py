@@ -42,6 +42,7 @@ from experiments.expected import expected
 from experiments.progress import Progress, duration, short
 from experiments.runs import RunFolder, changed
 from experiments.settings import (
+    FIELDS_IN_CAPITALS,
     RunOptions,
     Settings,
     as_words,
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def prepare(given: list[str]) -> int | Callable[[], int]:
     """Everything that can be refused; returns the training, which has errors of its own."""
-    options, fields = split_arguments(given, OPTIONS)
+    options, fields = split_arguments(given, OPTIONS, FIELDS_IN_CAPITALS)
     try:
         prepared = (prepare_resumed if is_set(options, "RESUME") else prepare_new)(options, fields)
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from tiny_runs import FRAMES, TINY, tiny
 
 from e3b_gym.command import answer, plain_warnings
 from experiments import heatmap
+from experiments.doctor import main as doctor
 from experiments.evaluate import main as evaluate
 from experiments.provenance import commit
 from experiments.report import main as report
@@ -217,6 +218,27 @@ class Payload:
 
     def __reduce__(self):
         return os.mkdir, (str(self._file),)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (evaluate, "CHECKPOINT, EPISODES, GREEDY, RUN, SEED"),
+        (watch, "CHECKPOINT, ENV, EPISODES, FPS, GREEDY, RECORD, RUN, SEED"),
+        (doctor, "CHECKPOINT, EPISODES, RUN, SEED"),
+        (reproduce, "CORES, DRY, FIGURE, RUNS, SCALE, SEEDS"),
+        (report, "FIGURE, KEEP, OUT, RUNS, SCALE"),
+        (train, "AGENT, ENV, METHOD, NET, PRESET, RESUME, RUN, SEED, STEPS"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_those_that_the_command_takes(command, options, capsys):
+    assert refused(capsys, command(["XYZQ=1"])) == f"error: unknown option XYZQ=1; choose from {options}.\n"
+
+
+def test_two_spellings_of_one_option_are_refused(tmp_path, capsys):
+    said = refused(capsys, train([*tiny(tmp_path / "run"), "beta=0.1", "bonus.beta=0.2"]))
+    assert said == "error: beta and bonus.beta are the same option; write one of them\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("agent", ["impala", "ppo"])
