@@ -226,7 +226,7 @@ class Payload:
         (evaluate, "CHECKPOINT, EPISODES, GREEDY, RUN, SEED"),
         (watch, "CHECKPOINT, ENV, EPISODES, FPS, GREEDY, RECORD, RUN, SEED"),
         (doctor, "CHECKPOINT, EPISODES, RUN, SEED"),
-        (reproduce, "CLUSTER, CORES, DRY, FIGURE, RUNS, SCALE, SEEDS"),
+        (reproduce, "CLUSTER, CORES, DRY, FIGURE, RAY_ADDRESS, RUNS, SCALE, SEEDS"),
         (report, "FIGURE, KEEP, OUT, RUNS, SCALE"),
         (train, "AGENT, ENV, METHOD, NET, PRESET, RESUME, RUN, SEED, STEPS"),
     ],
