@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,20 @@ def test_every_example_is_tested() -> None:
     }
     found = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".yml")}
     assert found == {*SIZES, *others}
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    cells = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert "pip" in code[0]  # what Colab needs
+    assert not any(cell.get("outputs") for cell in cells)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(code):
+        short = re.sub(r"^STEPS = [\d_]+", "STEPS = 1", cell, flags=re.MULTILINE)
+        exec(compile(short, f"cell {number}", "exec"), names)
+    assert {name: curve.shape for name, curve in names["curves"].items()} == {"e3b": (1, 2), "none": (1, 2)}
+    lines = [axes.get_lines() for axes in names["figure"].axes]
+    assert len(lines[0]) == 2
+    assert len(names["figure"].axes[1].patches) == len(names["bonuses"]) > 0
