@@ -9,6 +9,7 @@ return (`make evaluate`), or coverage in Habitat (`make homes`). In agents/train
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from agents.impala.model import IMPALA
 from agents.ppo.config import PPOConfig
 from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
+from e3b_gym.files import atomic_write
 from experiments.command import options_and_seed, positive
 from experiments.coverage import cover
 from experiments.evaluate import evaluate
@@ -49,6 +51,7 @@ def _run(given: list[str]) -> int:
     except BaseException:
         shutil.rmtree(target.path)  # an agent that was not measured is not to be shipped
         raise
+    forget_folders(target.path)
     for file in sorted(target.path.glob("*.npz")):
         print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
     return 0
@@ -71,6 +74,14 @@ def export(source: RunFolder, out: Path, which: str = "latest") -> RunFolder:
         shutil.rmtree(out)
         raise
     return RunFolder(out)
+
+
+def forget_folders(folder: Path) -> None:
+    """Absolute folders in the recorded commands, which mean nothing on another machine, become names."""
+    for file in (file for file in folder.iterdir() if file.suffix in (".yaml", ".json")):
+        text = file.read_text()
+        with atomic_write(file) as temporary:
+            temporary.write_text(re.sub(r"\b(RUN|RUNS|OUT)=/[^\s\"]*/", r"\1=", text))
 
 
 def kind_of(settings: Settings) -> str:

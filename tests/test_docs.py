@@ -16,7 +16,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TESTED_BY = {"docs/sb3.md": "tests/sb3/test_page.py", "docs/extending.md": "tests/test_extending.py"}
 FRAGMENTS = {  # page, how the block begins
-    ("README.md", 'E3BRewardWrapper(venv, bonus="noveld-position"'),
     ("docs/bonuses.md", 'bonus = e3b_gym.make_bonus("e3b", env.observation_space'),
 }
 
@@ -83,7 +82,17 @@ def test_the_quickstart_runs_and_draws(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_results_name_no_folder_of_one_machine() -> None:
     """Commands of a study are for anyone to run; a path such as /home/somebody/out is not."""
-    files = [path for path in (ROOT / "results").rglob("*") if path.suffix in (".json", ".yaml", ".md", ".csv")]
+    folders = (ROOT / "results", ROOT / "agents" / "trained")
+    found = [path for folder in folders for path in folder.rglob("*")]
+    files = [path for path in found if path.suffix in (".json", ".yaml", ".md", ".csv")]
     assert len(files) > 50
     named = {str(path) for path in files if re.search(r"[ =\"'](/tmp|/home|/root|/work|/Users)/", path.read_text())}
     assert not named
+
+
+def test_the_readme_is_short_and_its_films_small() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) < 700
+    films = re.findall(r"\]\((docs/images/[^)]*\.gif)\)", text)
+    assert films
+    assert all((ROOT / film).stat().st_size < 2_000_000 for film in films)

@@ -16,7 +16,7 @@ from agents.exported import TRAINED, is_exported, read_exported
 from e3b_gym.envs import make_vec
 from experiments import trained as trained_module
 from experiments.evaluate import main as evaluate
-from experiments.export import initial_tables, kind_of, main
+from experiments.export import forget_folders, initial_tables, kind_of, main
 from experiments.players import load_player
 from experiments.runs import RunFolder
 from experiments.train import main as train
@@ -83,6 +83,12 @@ def test_it_is_measured_with_what_is_on_disk(out, capsys):
     assert evaluate([f"RUN={out}", "EPISODES=4"]) == 0
     again = json.loads((out / "evaluation-latest-seed0.json").read_text())
     assert again["played"] == found["played"]
+
+
+def test_recorded_commands_name_no_folder_of_this_machine(tmp_path):
+    (tmp_path / "config.yaml").write_text("command: train RUN=/somewhere/else/run1 ENV=Rooms-K3-v0 OUT=runs/kept\n")
+    forget_folders(tmp_path)
+    assert (tmp_path / "config.yaml").read_text() == "command: train RUN=run1 ENV=Rooms-K3-v0 OUT=runs/kept\n"
 
 
 def test_watch_plays_the_agent_of_an_id(as_shipped, capsys):
