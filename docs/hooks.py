@@ -15,8 +15,11 @@ sys.path.insert(0, str(ROOT))
 
 from experiments.site import generated_pages  # noqa: E402  # the clone, whatever is installed
 
-_LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
-_SOURCES = (".py", ".yml", ".yaml", ".json", ".csv", ".ipynb", ".cff", ".txt")
+_LINK = re.compile(r"(\[[^\]]*\])\(([^)\s#]+)((?:#[^)\s]*)?)\)")
+_SHOWN = (".md", ".png", ".gif", ".svg", ".py", ".yml", ".yaml", ".ipynb", ".cff")
+_PAGES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+_FILES = ("results/*/*.png", "examples/*", "docs/images/*", "CITATION.cff", "e3b_gym/**/*.yaml")
+_FILES += tuple(f"{folder}/**/*.py" for folder in ("e3b_gym", "agents", "experiments", "benchmarks", "tests"))
 
 
 def on_config(config: Any) -> Any:
@@ -34,15 +37,15 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds README.md as the start page, the generated pages, and results, examples and sources that pages link to."""
-    for name, target in (("README.md", "index.md"), ("CHANGELOG.md", "CHANGELOG.md")):
+    for name, target in _PAGES.items():
         files.append(File.generated(config, target, content=_relinked((ROOT / name).read_text(), name, target)))
     for path, text in generated_pages().items():
         files.append(File.generated(config, path, content=text))
     for page in sorted((ROOT / "results").glob("*/*.md")):
         path = page.relative_to(ROOT).as_posix()
         files.append(File.generated(config, path, content=_relinked(page.read_text(), path, path)))
-    for folder in ("results/*/*.png", "examples/*", "e3b_gym/*.py", "e3b_gym/bonuses/*.py", "docs/images/*"):
-        for file in sorted(ROOT.glob(folder)):
+    for pattern in _FILES:
+        for file in sorted(ROOT.glob(pattern)):
             path = file.relative_to(ROOT).as_posix().removeprefix("docs/")
             if files.get_file_from_path(path) is None and file.is_file():
                 files.append(File.generated(config, path, abs_src_path=str(file)))
@@ -57,23 +60,21 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def _relinked(text: str, source: str, target: str) -> str:
-    """Relative links of a page that lies at `source` in the repository and at `target` on the site."""
+    """Relative links of a page that lies at `source` in the repository and at `target` on the site.
+
+    A link to a folder, or to a file that the site does not have, becomes plain text.
+    """
 
     def link(match: re.Match[str]) -> str:
-        before, to, after = match.groups()
+        words, to, anchor = match.groups()
         if "://" in to or to.startswith("mailto:"):
             return match.group()
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), to))
         if (ROOT / place).is_dir():
-            place = f"{place}/README.md" if (ROOT / place / "README.md").exists() else ""
-        if place == "README.md":
-            place = "index.md"
-        place = place.removeprefix("docs/")
-        on_site = place.endswith((".md", ".png", ".gif", ".svg")) or place.endswith(_SOURCES)
-        return (
-            f"{before}{posixpath.relpath(place, posixpath.dirname(target) or '.')}{after}"
-            if place and on_site
-            else "](#)"
-        )
+            place = f"{place}/README.md"
+        if not (ROOT / place).exists() or not place.endswith(_SHOWN):
+            return words.strip("[]")
+        place = "index.md" if place == "README.md" else place.removeprefix("docs/")
+        return f"{words}({posixpath.relpath(place, posixpath.dirname(target) or '.')}{anchor})"
 
     return _LINK.sub(link, text)

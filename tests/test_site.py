@@ -62,7 +62,7 @@ def test_pages_of_the_navigation_exist() -> None:
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     pages = [page for entry in nav for page in _leaves(entry)]
     assert len(pages) > 15
-    known = {"index.md", "CHANGELOG.md", *generated_pages()}
+    known = {"index.md", "CHANGELOG.md", "CONTRIBUTING.md", *generated_pages()}
     assert not [page for page in pages if page not in known and not (ROOT / "docs" / page).exists()]
 
 
