@@ -83,8 +83,8 @@ def read_runs(paths: Sequence[str]) -> list[Agent]:
         )
         commits = tuple(str(part["commit"]) for part in parts)
         agents.append(Agent("", settings, folder, commits))
-    if len(worlds := sorted({agent.settings.config.env for agent in agents})) > 1:
-        raise ValueError(f"only runs in one environment can be compared; these are in {' and '.join(worlds)}")
+    if len(ids := sorted({agent.settings.config.env for agent in agents})) > 1:
+        raise ValueError(f"only runs in one environment can be compared; these are in {' and '.join(ids)}")
     return [replace(agent, title=_title(name, names)) for agent, name in zip(agents, names, strict=True)]
 
 
@@ -106,25 +106,25 @@ def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
 
 
 def measure(
-    agent: Agent, episodes: int, world: Mapping[str, Any], seed: int, which: str, pictures: int
+    agent: Agent, episodes: int, env_options: Mapping[str, Any], seed: int, which: str, pictures: int
 ) -> tuple[list[Played], int]:
     """An agent's episodes, and how many frames it had learned from.
 
     Args:
         agent: who plays.
         episodes: how many, in as many homes as there are.
-        world: options for all agents (split, max_steps), over the agent's own.
+        env_options: options for all agents (split, max_steps), over the agent's own.
         seed: of the drawn actions.
         which: checkpoint, "latest" or "best".
         pictures: keep what was seen in so many of the first episodes.
     """
     config = agent.settings.config
-    options = {**env_options_for(config), **world, "coverage": True, "coverage_ratio": "navigable"}
+    options = {**env_options_for(config), **env_options, "coverage": True, "coverage_ratio": "navigable"}
     made = [make(config.env, **options).unwrapped for _ in range(min(MOST_ENVS, episodes))]
     envs = cast("list[HabitatExploration]", made)
     try:
         if episodes > envs[0].num_episodes:
-            raise ValueError(f"{world['split']} has {envs[0].num_episodes} episodes; got EPISODES={episodes}")
+            raise ValueError(f"{env_options['split']} has {envs[0].num_episodes} episodes; got EPISODES={episodes}")
         spaces = envs[0].observation_space, envs[0].action_space
         torch.set_num_threads(config.threads)
         player = load_player(agent.folder, agent.settings, which, spaces, seed=seed)
@@ -174,12 +174,12 @@ def cover(
     if out.exists() and not out.is_dir():
         raise ValueError(f"OUT must be a folder; {out} is a file")
     agents = with_random_agents(read_runs(paths)) if random else read_runs(paths)
-    world = {"split": split, "max_steps": max_steps}
+    env_options = {"split": split, "max_steps": max_steps}
     results, sights = [], {}
     env = agents[0].settings.config.env
     print(f"{env}, split {split}: {episodes} episodes of {max_steps} steps, actions drawn from the policy")
     for agent in agents:
-        played, frames = measure(agent, episodes, world, seed, which, pictures)
+        played, frames = measure(agent, episodes, env_options, seed, which, pictures)
         results.append(describe(agent, played, frames))
         sights[agent.title] = [episode.sight for episode in played if episode.sight is not None]
         text = "  {:28} coverage {mean:.3f}   95 % interval [{low:.3f}, {high:.3f}]   {:,} frames"

@@ -62,11 +62,11 @@ class Episode:
 
     def per_visit(self) -> NDArray[Any]:
         """[side, side], indexed [y, x]: bonus of an arrival in a cell on average; NaN where there was none."""
-        paid, visits = np.zeros((2, *self.layout.tiles.shape))
+        bonus_sum, visits = np.zeros((2, *self.layout.tiles.shape))
         x, y = self.cells[1:].T
-        np.add.at(paid, (y, x), self.relative)
+        np.add.at(bonus_sum, (y, x), self.relative)
         np.add.at(visits, (y, x), 1)
-        return np.asarray(np.divide(paid, visits, out=np.full_like(paid, np.nan), where=visits > 0))
+        return np.asarray(np.divide(bonus_sum, visits, out=np.full_like(bonus_sum, np.nan), where=visits > 0))
 
 
 def play(
@@ -78,10 +78,10 @@ def play(
     actions: Sequence[int] = (),
 ) -> tuple[Episode, list[int]]:
     """One episode, by the player or by the given actions; returns it with its actions."""
-    world = rooms.make(env, **options)
-    rewarded = E3BReward(world, bonus, beta=1.0, normaliser="none")  # so that intrinsic_reward is the bonus itself
+    plain = rooms.make(env, **options)
+    rewarded = E3BReward(plain, bonus, beta=1.0, normaliser="none")  # so that intrinsic_reward is the bonus itself
     obs, _ = rewarded.reset(seed=seed)
-    cells, bonuses, ended = [world.layout().agent], [], False
+    cells, bonuses, ended = [plain.layout().agent], [], False
     taken: list[int] = []
     while not ended:
         if player is None:
@@ -90,11 +90,11 @@ def play(
             rows = tree_map(lambda leaf: np.asarray(leaf)[None], obs)
             action = int(player.act(rows, np.array([not taken]))[0])
         obs, _, terminated, truncated, info = rewarded.step(action)
-        cells.append(world.layout().agent)
+        cells.append(plain.layout().agent)
         bonuses.append(info["intrinsic_reward"])
         taken.append(action)
         ended = terminated or truncated
-    return Episode(world.layout(), np.array(cells), np.array(bonuses)), taken
+    return Episode(plain.layout(), np.array(cells), np.array(bonuses)), taken
 
 
 def draw(env: str, panels: dict[str, Episode], path: Path) -> None:
@@ -131,10 +131,10 @@ def _draw_map(axis: Any, episode: Episode) -> Any:
 
 
 def _draw_steps(axis: Any, episode: Episode) -> None:
-    steps, new, paid = np.arange(1, len(episode.bonus) + 1), episode.new_cell, episode.relative
-    axis.bar(steps, paid, width=1.0, color="#b9b5ae", label="step within cells seen before")
-    axis.bar(steps[new], paid[new], width=1.0, color="#c22f4b", label="step into a new cell")
-    share = paid[new].sum() / paid.sum()
+    steps, new, bonus = np.arange(1, len(episode.bonus) + 1), episode.new_cell, episode.relative
+    axis.bar(steps, bonus, width=1.0, color="#b9b5ae", label="step within cells seen before")
+    axis.bar(steps[new], bonus[new], width=1.0, color="#c22f4b", label="step into a new cell")
+    share = bonus[new].sum() / bonus.sum()
     axis.set(xlabel="step of the episode", xlim=(0.5, len(steps) + 0.5))
     axis.set_title(f"{new.mean():.0%} of the steps enter a new cell; they get {share:.0%} of the bonus", fontsize=10)
 
@@ -145,18 +145,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    words, seed = options_and_seed(given, OPTIONS, "heatmap")
-    episodes = positive(words, "EPISODES", "20")
-    folder = RunFolder.existing(words.get("RUN"))
+    chosen, seed = options_and_seed(given, OPTIONS, "heatmap")
+    episodes = positive(chosen, "EPISODES", "20")
+    folder = RunFolder.existing(chosen.get("RUN"))
     settings, _ = folder.load()
     config = settings.config
     suite = suite_of(config.env)
     if suite is None or suite.load() is not rooms:
         raise ValueError(f"{folder.path} is a run in {config.env}; only Rooms have a map to draw on")
     torch.set_num_threads(1)
-    options, out = env_options_for(config), Path(words.get("OUT", "docs/images/heatmap.png"))
-    world = rooms.make(config.env, **options)
-    spaces = world.observation_space, world.action_space
+    options, out = env_options_for(config), Path(chosen.get("OUT", "docs/images/heatmap.png"))
+    env = rooms.make(config.env, **options)
+    spaces = env.observation_space, env.action_space
     player = load_player(folder, settings, "latest", spaces, seed=seed)
     learned = player.bonus_explorer().bonus
     played = [

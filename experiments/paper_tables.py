@@ -43,7 +43,7 @@ TABLES = (
         (
             ("Learning Rate", 0.0001, "learning_rate"),
             ("RMSProp smoothing constant", 0.99, "rms_alpha"),
-            ("RMSProp momentum", 0, None, "PyTorch's RMSprop has none unless told"),
+            ("RMSProp momentum", 0, None, "PyTorch's RMSprop has none by default"),
             ("RMSProp epsilon", 1e-5, "rms_eps"),
             ("Unroll Length", 80, "n_steps"),
             ("Number of buffers", 80, "n_envs"),

@@ -1,4 +1,4 @@
-"""Where a number comes from: commit, command, machine and versions, to stand beside every result."""
+"""Where a number comes from: commit, command, machine and versions, stored with every result."""
 
 from __future__ import annotations
 

@@ -127,8 +127,8 @@ def frames_of(run: Run) -> int:
 
 @cache
 def _steps(options: tuple[str, ...]) -> int:
-    words, fields = split_arguments(options, ("AGENT", "PRESET"))
-    return int(resolve(words["AGENT"], words["PRESET"], fields).config.steps)
+    chosen, fields = split_arguments(options, ("AGENT", "PRESET"))
+    return int(resolve(chosen["AGENT"], chosen["PRESET"], fields).config.steps)
 
 
 def seconds_left(jobs: Sequence[Job]) -> float:

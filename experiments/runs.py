@@ -128,9 +128,9 @@ class RunFolder:
     def curve(self) -> Path:
         return self.path / "progress.csv"
 
-    def command(self, target: str, *words: str) -> str:
+    def command(self, target: str, *options: str) -> str:
         """What to type to do something with this run."""
-        return " ".join(["make", target, f"RUN={shlex.quote(str(self.path))}", *words])
+        return " ".join(["make", target, f"RUN={shlex.quote(str(self.path))}", *options])
 
     def save(self, settings: Settings, parts: list[Any] | None = None) -> None:
         """Writes config.yaml; `parts` tells where each part of the run comes from, this one added."""
@@ -173,15 +173,15 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dic
     current = by_name(config.as_dict()) | dataclasses.asdict(settings.run)
     wanted: dict[str, Any] = {name: str(given[name]) for name in ("env", "method") if name in given}
     wanted |= parse_named(config, chosen) | dataclasses.asdict(make_run_options(run, settings.run))
-    news = {name: value for name, value in wanted.items() if current.get(name) != value}
-    for name in (name for name in news if name not in MAY_CHANGE):
+    changes = {name: value for name, value in wanted.items() if current.get(name) != value}
+    for name in (name for name in changes if name not in MAY_CHANGE):
         raise ValueError(
-            f"RESUME=1 keeps the run's own settings, and {name} is {current.get(name)!r} there, not {news[name]!r}; "
+            f"RESUME=1 keeps the run's own settings, and {name} is {current.get(name)!r} there, not {changes[name]!r}; "
             f"start a new run for that. What may change: {', '.join(MAY_CHANGE)}"
         )
-    fields: dict[str, Any] = {name: value for name, value in news.items() if hasattr(config, name)}
+    fields: dict[str, Any] = {name: value for name, value in changes.items() if hasattr(config, name)}
     config = dataclasses.replace(config, **fields)
-    return dataclasses.replace(settings, config=config, run=make_run_options(run, settings.run)), news
+    return dataclasses.replace(settings, config=config, run=make_run_options(run, settings.run)), changes
 
 
 def parse_named(config: RunConfig, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,10 +72,10 @@ def split_arguments(
 
     Args:
         arguments: of the command line.
-        capitals: those that the command knows besides FIELDS_IN_CAPITALS.
+        capitals: the options of the command itself, in addition to FIELDS_IN_CAPITALS.
         suggested: of FIELDS_IN_CAPITALS, those that the command takes.
     """
-    words: dict[str, str] = {}
+    options: dict[str, str] = {}
     fields: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -84,17 +84,17 @@ def split_arguments(
         if name in FIELDS_IN_CAPITALS:
             fields[name.lower()] = value
         elif name in capitals:
-            words[name] = value
+            options[name] = value
         elif name.isupper():
             raise ValueError(f"unknown option {name}={value}; {closest(name, {*capitals, *suggested})}")
         else:
             fields[name] = value
-    return words, fields
+    return options, fields
 
 
-def is_set(words: Mapping[str, str], name: str) -> bool:
+def is_set(options: Mapping[str, str], name: str) -> bool:
     """Whether a switch such as RESUME=1 is on."""
-    value = words.get(name) or "0"
+    value = options.get(name) or "0"
     if value.lower() not in TRUTH:
         raise ValueError(f"{name} is a switch: {name}=1 or {name}=0; got {value!r}")
     return TRUTH[value.lower()]
@@ -271,6 +271,6 @@ def by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
     return names
 
 
-def as_words(values: Mapping[str, Any]) -> str:
+def as_options(values: Mapping[str, Any]) -> str:
     """As one writes them on the command line."""
     return " ".join(f"{name}={value}" for name, value in values.items())

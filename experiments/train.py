@@ -6,7 +6,7 @@ make train RUN=runs/... RESUME=1                      resumes; STEPS= may be rai
 ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, noveld, ride, ... (docs/bonuses.md)
 AGENT=      impala, recurrent_ppo, ppo,                     PRESET=  home, paper
             random, random-forward
-STEPS=      environment steps (10M, 500k)                   SEED=    of weights, actions and worlds
+STEPS=      environment steps (10M, 500k)                   SEED=    of weights, actions, environments
 NET=        paper, fast                                     RUN=     the run's folder, else runs/<env>/<...>
 <field>=    any field of the agent's config, option of the run, or option of the bonus: learning_rate=3e-4 beta=0.1
 env.<name>= any option of the environment: env.max_steps=100
@@ -45,7 +45,7 @@ from experiments.settings import (
     FIELDS_IN_CAPITALS,
     RunOptions,
     Settings,
-    as_words,
+    as_options,
     is_set,
     resolve,
     split_arguments,
@@ -150,7 +150,7 @@ def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepar
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
     print(f"{short(config.steps)} frames")
     if own := task_settings(settings):
-        print(f"the preset has for this task: {as_words(own)}")
+        print(f"the preset has for this task: {as_options(own)}")
     if line := expected(settings):
         print(line)
     print(f"run: {folder.path}   (curves: make board)", flush=True)
@@ -203,7 +203,7 @@ def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Pr
             raise ValueError(
                 f"RESUME=1 keeps the run's own settings, and it has {name}={own}; start a new run for that"
             )
-    settings, news = changed(settings, fields)
+    settings, changes = changed(settings, fields)
     folder.hold()  # before its checkpoint is read: another process that trains there may be about to write one
     try:
         require_checkpoint(folder)
@@ -219,7 +219,7 @@ def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Pr
             )
         progress = make_progress(folder, settings, trainee)
         folder.save(settings, parts)
-    for name, value in news.items():
+    for name, value in changes.items():
         print(f"changed: {name} is {value} from here on")
     print(f"resuming at frame {trainee.frames:,}; environments are re-seeded, running episodes restart")
     print(f"run: {folder.path}", flush=True)

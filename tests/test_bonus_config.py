@@ -27,7 +27,7 @@ def test_every_number_in_effect_is_in_the_config(method):
     assert BonusConfig.from_dict(given) == BonusConfig.of(method)
 
 
-def test_one_word_for_the_authors_and_none_for_no_clipping():
+def test_one_name_for_the_authors_and_none_for_no_clipping():
     assert (BonusConfig.of("e3b", "authors").normaliser, BonusConfig.of("e3b", "authors").clip) == ("authors", 1.0)
     assert BonusConfig.of("e3b", "authors", clip=None).clip is None
     assert BonusConfig.of("e3b", "authors", clip=UNSET).clip == 1.0

@@ -71,7 +71,7 @@ def outputs(script: str, cache: Path, *arguments: str) -> list[str]:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", script, *arguments]
     assert not cache.exists()
-    runs = [subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900) for _ in range(2)]
+    runs = [subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600) for _ in range(2)]
     assert all(run.returncode == 0 for run in runs), runs[0].stderr
     assert list(cache.rglob("*.nbc"))
     return [run.stdout for run in runs]

@@ -81,7 +81,7 @@ def test_the_quickstart_runs_and_draws(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_results_name_no_folder_of_one_machine() -> None:
-    """Commands of a study are for anyone to run; a path such as /home/somebody/out is not."""
+    """Commands of a study are for anyone to run; a path such as /home/user/out is not."""
     folders = (ROOT / "results", ROOT / "agents" / "trained")
     found = [path for folder in folders for path in folder.rglob("*")]
     files = [path for path in found if path.suffix in (".json", ".yaml", ".md", ".csv")]

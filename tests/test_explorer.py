@@ -63,14 +63,14 @@ def drive_gymnasium(envs: gym.vector.VectorEnv[Any, Any, Any]) -> Rewards:
 def drive_singly() -> Rewards:
     got: Rewards = []
     for env, make in enumerate(walks(ENVS)):
-        world = E3BReward(make(), **PLAIN)
-        world.reset()
+        walk_env = E3BReward(make(), **PLAIN)
+        walk_env.reset()
         got.append([])
         for step in range(STEPS):
-            _, total, done, _, info = world.step(action_of(env, step))
+            _, total, done, _, info = walk_env.step(action_of(env, step))
             got[-1].append((total, info["intrinsic_reward"]))
             if done:
-                world.reset()
+                walk_env.reset()
     return got
 
 
@@ -90,7 +90,7 @@ INTERFACES: dict[str, Callable[[], Rewards]] = {
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-def test_every_interface_pays_algorithm_1(interface: str) -> None:
+def test_every_interface_computes_algorithm_1(interface: str) -> None:
     """First observations unscored, true terminal ones scored, the ellipse cleared exactly at episode ends."""
     for env, pairs in enumerate(INTERFACES[interface]()):
         bonuses, rewards = played_by_hand(env, STEPS)
@@ -98,17 +98,17 @@ def test_every_interface_pays_algorithm_1(interface: str) -> None:
         np.testing.assert_allclose([total for total, _ in pairs], np.add(bonuses, rewards), rtol=2e-4)
 
 
-def test_the_next_first_observation_in_place_of_the_last_would_pay_something_else() -> None:
+def test_the_next_first_observation_in_place_of_the_last_would_give_another_bonus() -> None:
     """So the closed form above can tell the two apart."""
-    world = Walk(4)
-    first = world.reset()[0]
-    episode = [first, *(world.step(action_of(0, step))[0] for step in range(4))]
+    walk_env = Walk(4)
+    first = walk_env.reset()[0]
+    episode = [first, *(walk_env.step(action_of(0, step))[0] for step in range(4))]
     assert algorithm_1([episode])[-1] != pytest.approx(algorithm_1([[*episode[:-1], first]])[-1], rel=0.05)
 
 
 def engine_of(method: str = "e3b", num_envs: int = 2, record_steps: int = 8, **options: Any) -> OnlineExplorer:
-    world = Walk()
-    bonus = make_bonus(method, world.observation_space, world.action_space, num_envs, seed=0, **options)
+    walk_env = Walk()
+    bonus = make_bonus(method, walk_env.observation_space, walk_env.action_space, num_envs, seed=0, **options)
     return OnlineExplorer(bonus, reward.RewardMixer(1.0), num_envs, record_steps=record_steps)
 
 
@@ -170,18 +170,18 @@ def test_evaluation_in_between_leaves_no_gap_in_the_record() -> None:
 
 def test_a_turned_ring_scores_like_a_long_one() -> None:
     """The unroll of a step is a view into the ring except where it turns."""
-    paid = []
+    results = []
     for capacity in (1, 3, 100):
         engine, rng = engine_of(record_steps=capacity), np.random.default_rng(0)
         engine.reset(rng.normal(size=(2, 3)).astype(np.float32))
-        paid.append(np.array([random_step(engine, rng).bonus for _ in range(10)]))
-    np.testing.assert_array_equal(paid[0], paid[2])
-    np.testing.assert_array_equal(paid[1], paid[2])
+        results.append(np.array([random_step(engine, rng).bonus for _ in range(10)]))
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_array_equal(results[1], results[2])
 
 
-def test_embedding_once_equals_embedding_afresh() -> None:
+def test_embedding_once_equals_embedding_again() -> None:
     """The features of the last observation are reused; forgetting them must not change the bonus."""
-    paid = []
+    results = []
     for forget in (False, True):
         engine, rng = engine_of("noveld"), np.random.default_rng(0)
         engine.reset(rng.normal(size=(2, 3)).astype(np.float32))
@@ -191,8 +191,8 @@ def test_embedding_once_equals_embedding_afresh() -> None:
                 engine._features = None
             done = np.array([step == 3, False])
             bonus.append(random_step(engine, rng, done, {0: np.ones(3, np.float32)} if step == 3 else None).bonus)
-        paid.append(np.array(bonus))
-    np.testing.assert_allclose(paid[0], paid[1], rtol=1e-4)
+        results.append(np.array(bonus))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-4)
 
 
 def test_unseen_arrivals_do_not_enter_the_running_scale() -> None:
@@ -210,8 +210,8 @@ def test_statistics_are_those_of_the_steps_since_the_last_training() -> None:
     engine.reset(np.zeros((2, 3), np.float32))
     random_step(engine, rng)
     engine.train()
-    paid = [random_step(engine, rng) for _ in range(20)]
-    bonus = np.array([step.bonus for step in paid])
+    results = [random_step(engine, rng) for _ in range(20)]
+    bonus = np.array([step.bonus for step in results])
     stats = engine.train()
     assert stats["bonus_mean"] == pytest.approx(bonus.mean(), rel=1e-5)
     assert stats["bonus_std"] == pytest.approx(bonus.std(), rel=1e-5)
@@ -234,8 +234,8 @@ def test_training_uses_each_step_once_and_an_empty_record_trains_nothing() -> No
 
 
 def test_nan_observations_name_the_leaf_and_the_environment() -> None:
-    world = Walk(observations="dict")
-    bonus = make_bonus("e3b", world.observation_space, world.action_space, 2, seed=0)
+    walk_env = Walk(observations="dict")
+    bonus = make_bonus("e3b", walk_env.observation_space, walk_env.action_space, 2, seed=0)
     engine = OnlineExplorer(bonus, reward.RewardMixer(1.0), 2, record_steps=8)
     fine = {"features": np.zeros((2, 3), np.float32), "place": np.zeros(2, np.int64)}
     engine.reset(fine)
@@ -275,8 +275,8 @@ def test_every_numeric_dtype_is_scored(dtype: Any) -> None:
     engine.reset(np.zeros((2, 4), dtype))
     obs = np.ones((2, 4), dtype)
     obs.flags.writeable = False
-    paid = engine.step(np.zeros(2, np.int64), obs, np.zeros(2), np.zeros(2, dtype=bool), {})
-    assert (paid.bonus > 0).all()
+    results = engine.step(np.zeros(2, np.int64), obs, np.zeros(2), np.zeros(2, dtype=bool), {})
+    assert (results.bonus > 0).all()
     assert np.isfinite(engine.train()["inverse_loss"])
 
 

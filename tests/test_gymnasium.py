@@ -72,13 +72,13 @@ def test_the_single_wrapper_passes_both_checkers(registered: str, observations: 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("observations", ["dict", "tuple", "discrete", "image"])
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_every_space_and_mode_pays_and_trains(mode: AutoresetMode, observations: str, kind: Any) -> None:
+def test_every_space_and_mode_gives_a_bonus_and_trains(mode: AutoresetMode, observations: str, kind: Any) -> None:
     envs = E3BVectorReward(batch(mode, observations=observations, kind=kind), seed=0)
     steps = play(envs, 12)
-    paid = np.array([infos["intrinsic_reward"] for *_, infos in steps])
+    intrinsic = np.array([infos["intrinsic_reward"] for *_, infos in steps])
     done = np.array([terminated | truncated for _, _, terminated, truncated, _ in steps])
-    assert (paid[done] >= 0).all()
-    assert paid[done].max() > 0  # the last observations were scored
+    assert (intrinsic[done] >= 0).all()
+    assert intrinsic[done].max() > 0  # the last observations were scored
     stats = envs.train_encoder()
     assert {"inverse_loss", "inverse_accuracy", "bonus_mean", "sigma"} <= set(stats)
     assert len(envs.explorer.record) == 0
@@ -178,7 +178,7 @@ def test_a_wrapped_batch_drives_sb3_through_the_adapter() -> None:
     assert np.isfinite(envs.train_encoder()["inverse_loss"])
 
 
-def test_wiped_last_observations_pay_nothing_in_either_mode() -> None:
+def test_blanked_terminal_observations_have_no_bonus_in_either_mode() -> None:
     for mode in MODES:
         for _, _, terminated, _, infos in play(E3BVectorReward(batch(mode, wiped=True), seed=0), 12):
             assert (infos["intrinsic_reward"][terminated] == 0).all()
@@ -211,13 +211,13 @@ class Homemade(gym.vector.VectorEnv[Any, Any, Any]):
         return self.buffer, np.zeros(2, np.float32), ended, np.zeros(2, dtype=bool), {}
 
 
-def test_a_batch_without_final_obs_is_reported_once_and_its_last_steps_pay_nothing() -> None:
+def test_a_batch_without_final_obs_is_reported_once_and_its_last_steps_have_no_bonus() -> None:
     envs = E3BVectorReward(Homemade({"autoreset_mode": AutoresetMode.SAME_STEP}), seed=0)
     with pytest.warns(UserWarning, match=r"Homemade end without infos\['final_obs'\]") as caught:
         steps = play(envs, 9)
     assert len(caught) == 1
-    paid = [float(infos["intrinsic_reward"][0]) for *_, infos in steps]
-    assert [t for t in range(9) if paid[t] == 0.0] == [2, 5, 8]
+    intrinsic = [float(infos["intrinsic_reward"][0]) for *_, infos in steps]
+    assert [t for t in range(9) if intrinsic[t] == 0.0] == [2, 5, 8]
 
 
 def test_a_batch_that_does_not_say_how_it_resets_is_reported_once() -> None:
@@ -230,8 +230,8 @@ def test_the_mode_is_read_from_the_batch_not_from_shared_metadata() -> None:
     """SyncVectorEnv writes its mode into a dict that all batches of an environment class share."""
     same, later = batch(AutoresetMode.SAME_STEP), batch(AutoresetMode.NEXT_STEP)
     assert same.metadata["autoreset_mode"] == later.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
-    paid = [infos["intrinsic_reward"] for *_, infos in play(E3BVectorReward(same, "count"), 10)]
-    assert (np.array(paid) > 0).all()
+    intrinsic = [infos["intrinsic_reward"] for *_, infos in play(E3BVectorReward(same, "count"), 10)]
+    assert (np.array(intrinsic) > 0).all()
 
 
 def test_training_by_hand_teaches_the_encoder() -> None:

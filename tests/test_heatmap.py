@@ -14,14 +14,14 @@ from experiments import heatmap
 from experiments.train import main as train
 
 
-def test_what_a_visit_paid_is_relative_to_the_average_step() -> None:
+def test_the_bonus_of_a_visit_is_relative_to_the_mean_of_all_steps() -> None:
     cells = np.array([[1, 1], [2, 1], [1, 1], [2, 1], [2, 2]])  # x, y
     episode = heatmap.Episode(Layout(np.ones((4, 4)), (2, 2), (3, 3)), cells, np.array([4.0, 1.0, 1.0, 2.0]))
     assert episode.new_cell.tolist() == [True, False, False, True]
-    paid = episode.per_visit()  # [y, x]; the average step paid 2
-    assert paid[1, 2] == pytest.approx((4 + 1) / 2 / 2)
-    assert (paid[1, 1], paid[2, 2]) == pytest.approx((0.5, 1.0))
-    assert np.isnan(paid).sum() == 16 - 3
+    per_cell = episode.per_visit()  # [y, x]; the mean bonus of a step is 2
+    assert per_cell[1, 2] == pytest.approx((4 + 1) / 2 / 2)
+    assert (per_cell[1, 1], per_cell[2, 2]) == pytest.approx((0.5, 1.0))
+    assert np.isnan(per_cell).sum() == 16 - 3
 
 
 def test_the_command_draws_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +36,7 @@ def test_the_command_draws_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_under_a_clock_the_count_is_1_at_every_step() -> None:
     options = {"clock": True, "flat": True}
-    world = rooms.make("Rooms-K3-v0", **options)
-    count = make_bonus("first-visit", world.observation_space, world.action_space, 1)
+    rooms_env = rooms.make("Rooms-K3-v0", **options)
+    count = make_bonus("first-visit", rooms_env.observation_space, rooms_env.action_space, 1)
     episode, _ = heatmap.play("Rooms-K3-v0", options, count, seed=0, actions=[0] * 50)
     assert episode.bonus.tolist() == [1.0] * 50

@@ -61,7 +61,7 @@ def test_the_wheel_holds_one_top_level_package(wheel):
 def test_the_wheel_leaves_another_package_called_agents_alone(wheel, tmp_path):
     site = tmp_path / "site"
     (site / "agents").mkdir(parents=True)
-    (site / "agents" / "__init__.py").write_text("OWNER = 'somebody else'\n")
+    (site / "agents" / "__init__.py").write_text("OWNER = 'another package'\n")
     run_pip("install", "--no-deps", "--target", str(site), str(wheel))
     code = (
         "import agents, e3b_gym; from e3b_gym import E3BRewardWrapper, RecurrentPPO; "
@@ -71,7 +71,7 @@ def test_the_wheel_leaves_another_package_called_agents_alone(wheel, tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
     )
-    assert run.stdout.split() == ["somebody", "else", f"{site}/e3b_gym/__init__.py", "e3b_gym.sb3.recurrent_ppo"]
+    assert run.stdout.split() == ["another", "package", f"{site}/e3b_gym/__init__.py", "e3b_gym.sb3.recurrent_ppo"]
 
 
 def test_every_public_name_is_lazy_or_the_version():

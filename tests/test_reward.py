@@ -69,7 +69,7 @@ def test_a_bonus_that_hardly_varies_is_not_blown_up():
 
 
 @pytest.mark.parametrize("normaliser", ["std", "authors", "none"])
-def test_a_saved_scale_goes_on(normaliser):
+def test_a_saved_scale_continues(normaliser):
     mixer, loaded = RewardMixer(normaliser=normaliser), RewardMixer(normaliser=normaliser)
     mixer.update(torch.tensor([1.0, 2.0, 5.0]))
     loaded.load_state_dict(mixer.state_dict())

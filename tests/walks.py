@@ -1,4 +1,4 @@
-"""A small deterministic world for the wrapper tests, and Algorithm 1 written like the paper."""
+"""A small deterministic environment for the wrapper tests, and Algorithm 1 written like the paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAY = 1
 
 
 class Walk(gym.Env[Any, Any]):
-    """A ring of seven places; actions 0, 1, 2 go back, stay, go on. An episode lasts `length` steps.
+    """A ring of seven places; actions 0, 1, 2 go back, stay, go forward. An episode lasts `length` steps.
 
     Args:
         length: steps of an episode.
@@ -99,7 +99,7 @@ def action_of(env: int, step: int) -> int:
 
 
 def algorithm_1(episodes: Sequence[Sequence[Any]], ridge: float = 0.1) -> list[float]:
-    """b(s_1), b(s_2), ... of episodes s_0, s_1, ...: solved afresh at each step, as the paper writes it."""
+    """b(s_1), b(s_2), ... of episodes s_0, s_1, ...: solved again at each step, as the paper writes it."""
     bonuses = []
     for episode in episodes:
         covariance = ridge * np.eye(len(episode[0]))
@@ -111,12 +111,12 @@ def algorithm_1(episodes: Sequence[Sequence[Any]], ridge: float = 0.1) -> list[f
 
 def played_by_hand(env: int, steps: int, shortest: int = 4) -> tuple[list[float], list[float]]:
     """The bonuses of Algorithm 1 on raw features, and the rewards, for environment `env` of `walks`."""
-    world = Walk(shortest + env)
-    episodes, rewards = [[world.reset()[0]]], []
+    walk = Walk(shortest + env)
+    episodes, rewards = [[walk.reset()[0]]], []
     for step in range(steps):
-        obs, reward, done, _, _ = world.step(action_of(env, step))
+        obs, reward, done, _, _ = walk.step(action_of(env, step))
         episodes[-1].append(obs)
         rewards.append(reward)
         if done:
-            episodes.append([world.reset()[0]])
+            episodes.append([walk.reset()[0]])
     return algorithm_1(episodes), rewards

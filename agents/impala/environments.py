@@ -159,18 +159,18 @@ class VecEnvBatch(VectorEnv[Any, Any, Any]):
     def _final(self, done: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[str, Any]:
         """What the ended episodes leave, under Gymnasium's names."""
         observations = np.full(self.num_envs, None, dtype=object)
-        valid, told, success = np.zeros((3, self.num_envs), np.bool_)
+        valid, known, success = np.zeros((3, self.num_envs), np.bool_)
         returns = np.full(self.num_envs, np.nan, np.float32)
         for i in np.flatnonzero(done):
             info = infos[i]
             observations[i] = info.get("terminal_observation")
             valid[i] = observations[i] is not None and info.get("final_observation_valid", True)
-            told[i], success[i] = "is_success" in info, bool(info.get("is_success", False))
+            known[i], success[i] = "is_success" in info, bool(info.get("is_success", False))
             if "episode" in info:  # a Monitor below knows the return without any scaling
                 returns[i] = info["episode"]["r"]
         final = {"final_observation_valid": valid, "episode_return": returns}
-        if told.any():
-            final |= {"is_success": success, "_is_success": told}
+        if known.any():
+            final |= {"is_success": success, "_is_success": known}
         return {"final_obs": observations, "final_info": final}
 
     def close(self, **kwargs: Any) -> None:

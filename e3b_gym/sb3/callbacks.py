@@ -77,7 +77,7 @@ class EncoderUpdateCallback(BaseCallback):
             wrapper.policy_logits = LogitsTap(self.model)
 
     def _on_training_start(self) -> None:
-        # rl-zoo3 wraps the evaluation environment like the one for training; nobody trains the encoder there.
+        # rl-zoo3 wraps the evaluation environment like the one for training; the encoder is not trained there.
         for callback in _each(self.locals.get("callback")):
             if isinstance(callback, EvalCallback) and (evaluated := find_wrapper(callback.eval_env)) is not None:
                 evaluated.training = False

@@ -4,7 +4,7 @@ SB3 resets an environment in the step that ends its episode and hands the last o
 `infos[i]["terminal_observation"]`. How we get there depends on the batch's autoreset mode:
     SAME_STEP   the same contract under other names (`final_obs`, `final_info`)
     DISABLED    we reset the ended environments ourselves (Gymnasium's `reset_mask`)
-    NEXT_STEP   likewise, where the batch lets us reset before it does: Gymnasium's SyncVectorEnv, and its
+    NEXT_STEP   the same, where the batch lets us reset before it does: Gymnasium's SyncVectorEnv, and its
                 AsyncVectorEnv with shared memory; any other is refused with the remedy
 
 Steps, infos and resets are those of a DummyVecEnv around the same environments. Put VecMonitor around it for
@@ -207,7 +207,7 @@ def _resets_in_same_step(venv: VectorEnv[Any, Any, Any]) -> bool:
 
 
 def _per_env(infos: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
-    """Gymnasium's dict of arrays, with a mask `_key` beside each `key`, as one dict per environment."""
+    """Gymnasium's dict of arrays, with a mask `_key` for each `key`, as one dict per environment."""
     rows: list[dict[str, Any]] = [{} for _ in range(num_envs)]
     for key, values in infos.items():
         if key.startswith("_") and key[1:] in infos:

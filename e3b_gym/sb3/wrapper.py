@@ -33,7 +33,7 @@ from e3b_gym.saving import load_explorer, save_explorer
 from e3b_gym.sb3.vec_env import GymnasiumVecEnv
 
 # Steps (per environment) without any training after which a forgotten callback is reported: the length of PPO's default
-# rollout, so that one who trains by hand after each rollout is not reported.
+# rollout, so that training by hand after each rollout is not reported.
 PATIENCE = 2048
 
 

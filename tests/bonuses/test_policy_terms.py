@@ -63,11 +63,11 @@ def test_the_divergence_is_the_mean_of_the_log_ratio_under_the_policy():
     torch.testing.assert_close(mean, term.policy_terms(features, unroll)[1])
 
 
-def test_out_of_the_reward_the_divergence_pays_nothing_but_learns():
+def test_out_of_the_reward_the_divergence_is_zero_but_learns():
     term, unroll = adversary_of(), unroll_of()
     features = term.embed(unroll)
-    paid = term.score(features, unroll, None)
-    assert (paid > 0).sum() == 8
+    scores = term.score(features, unroll, None)
+    assert (scores > 0).sum() == 8
     term.in_reward = False
     assert torch.equal(term.score(features, unroll, None), torch.zeros(4, 2))
     assert term.loss(features, unroll)["adversary"].requires_grad
@@ -89,7 +89,7 @@ def test_bonuses_without_a_policys_part_have_no_terms():
     assert both.policy_terms(both.embed(unroll), unroll) is None
 
 
-def test_agac_with_its_terms_taken_out_pays_its_count_alone():
+def test_agac_without_its_terms_is_its_count_alone():
     from gymnasium.spaces import Box
 
     unroll = unroll_of()
@@ -98,8 +98,8 @@ def test_agac_with_its_terms_taken_out_pays_its_count_alone():
     for part in bonus.modules():
         if isinstance(part, PolicyDivergence):
             part.in_reward = False
-    paid = bonus.score(bonus.embed(unroll), unroll, bonus.new_memory(2))
-    assert torch.equal(paid, count.score(None, unroll, count.new_memory(2)))
+    scores = bonus.score(bonus.embed(unroll), unroll, bonus.new_memory(2))
+    assert torch.equal(scores, count.score(None, unroll, count.new_memory(2)))
 
 
 def test_the_terms_need_the_policys_logits():

@@ -49,7 +49,7 @@ def episode(states, *, ends=False, starts=True, actions=None, logits=None) -> Un
     )
 
 
-def pay(bonus: Bonus, *unrolls: Unroll) -> list[float]:
+def bonuses_of(bonus: Bonus, *unrolls: Unroll) -> list[float]:
     memory = bonus.new_memory(1)
     return [float(b) for u in unrolls for b in bonus.score(bonus.embed(u), u, memory)[:, 0]]
 
@@ -57,52 +57,52 @@ def pay(bonus: Bonus, *unrolls: Unroll) -> list[float]:
 E1, E2 = [1.0, 0.0], [0.0, 1.0]
 
 
-def test_algorithm_1_pays_the_arriving_state_and_never_scores_the_first():
-    """ridge 1: a new direction pays 1, a state seen n times 1/(n+1); s_0 = E1 is not in the ellipse."""
+def test_algorithm_1_scores_the_next_state_and_never_the_first():
+    """ridge 1: a new direction has the bonus 1, a state seen n times 1/(n+1); s_0 = E1 is not in the ellipse."""
     bonus = Elliptical(Frozen(Same()), ridge=1.0)
-    assert pay(bonus, episode([E1, E1, E1, E2])) == pytest.approx([1, 1 / 2, 1])
+    assert bonuses_of(bonus, episode([E1, E1, E1, E2])) == pytest.approx([1, 1 / 2, 1])
 
 
 def test_the_first_observation_can_be_entered_unscored():
     bonus = Elliptical(Frozen(Same()), ridge=1.0, include_first=True)
-    assert pay(bonus, episode([E1, E1, E1, E2])) == pytest.approx([1 / 2, 1 / 3, 1])
+    assert bonuses_of(bonus, episode([E1, E1, E1, E2])) == pytest.approx([1 / 2, 1 / 3, 1])
 
 
-def test_the_authors_pay_the_state_that_is_left():
+def test_the_authors_score_the_current_state():
     bonus = Elliptical(Frozen(Same()), ridge=1.0, bonus_of="current")
-    assert pay(bonus, episode([E1, E2, E1, E2])) == pytest.approx([1, 1, 1 / 2])
+    assert bonuses_of(bonus, episode([E1, E2, E1, E2])) == pytest.approx([1, 1, 1 / 2])
 
 
-def test_the_authors_pay_nothing_for_the_first_step():
+def test_the_authors_give_the_first_step_no_bonus():
     bonus = Elliptical(Frozen(Same()), ridge=1.0, bonus_of="current", zero_first=True)
-    assert pay(bonus, episode([E1, E1, E2, E1])) == pytest.approx([0, 1 / 2, 1])
+    assert bonuses_of(bonus, episode([E1, E1, E2, E1])) == pytest.approx([0, 1 / 2, 1])
 
 
 def test_unit_length_forgets_the_scale():
     bonus = Elliptical(Frozen(Same()), ridge=1.0, unit_length=True)
-    assert pay(bonus, episode([E1, [100.0, 0.0], [0.01, 0.0], [0.0, 0.0]])) == pytest.approx([1, 1 / 2, 0])
+    assert bonuses_of(bonus, episode([E1, [100.0, 0.0], [0.01, 0.0], [0.0, 0.0]])) == pytest.approx([1, 1 / 2, 0])
 
 
 def test_an_episode_end_clears_the_ellipse_unless_it_is_lifelong():
     life = episode([E1, E1], ends=True), episode([E2, E1], ends=True)
-    assert pay(Elliptical(Frozen(Same()), ridge=1.0), *life) == pytest.approx([1, 1])
-    assert pay(Elliptical(Frozen(Same()), ridge=1.0, episodic=False), *life) == pytest.approx([1, 1 / 2])
+    assert bonuses_of(Elliptical(Frozen(Same()), ridge=1.0), *life) == pytest.approx([1, 1])
+    assert bonuses_of(Elliptical(Frozen(Same()), ridge=1.0, episodic=False), *life) == pytest.approx([1, 1 / 2])
 
 
-def test_first_visits_pay_once_and_the_start_was_a_visit():
-    assert pay(FirstVisit(lambda obs: obs), episode([E1, E2, E1, E2, [2.0, 2.0]])) == [1, 0, 0, 1]
+def test_a_first_visit_has_a_bonus_once_and_the_start_was_a_visit():
+    assert bonuses_of(FirstVisit(lambda obs: obs), episode([E1, E2, E1, E2, [2.0, 2.0]])) == [1, 0, 0, 1]
 
 
 def test_inverse_square_root_counts_the_start_too():
     wanted = [1, 1 / math.sqrt(2), 1 / math.sqrt(2), 1 / math.sqrt(3)]
-    assert pay(InverseSqrtCount(lambda obs: obs), episode([E1, E2, E1, E2, E1])) == pytest.approx(wanted)
+    assert bonuses_of(InverseSqrtCount(lambda obs: obs), episode([E1, E2, E1, E2, E1])) == pytest.approx(wanted)
 
 
 def test_a_key_counts_only_what_it_takes():
     """The second number is a clock: with it every state is new, without it none is."""
     clock = episode([[1.0, t] for t in range(4)])
-    assert pay(FirstVisit(lambda obs: obs), clock) == [1, 1, 1]
-    assert pay(FirstVisit(lambda obs: obs[:, :1]), clock) == [0, 0, 0]
+    assert bonuses_of(FirstVisit(lambda obs: obs), clock) == [1, 1, 1]
+    assert bonuses_of(FirstVisit(lambda obs: obs[:, :1]), clock) == [0, 0, 0]
 
 
 class Zero(nn.Module):
@@ -114,15 +114,15 @@ class Zero(nn.Module):
 
 def test_rnd_is_the_squared_error_and_noveld_its_gain_in_distance():
     unroll = episode([[3.0, 4.0], [6.0, 8.0], [0.0, 1.0]])  # errors 5, 10, 1
-    assert pay(RND(Zero(), Same()), unroll) == pytest.approx([100, 1])
-    assert pay(NoveltyGain(RND(Zero(), Same()), alpha=0.1), unroll) == pytest.approx([10 - 0.5, 0])
+    assert bonuses_of(RND(Zero(), Same()), unroll) == pytest.approx([100, 1])
+    assert bonuses_of(NoveltyGain(RND(Zero(), Same()), alpha=0.1), unroll) == pytest.approx([10 - 0.5, 0])
     rnd = RND(Zero(), Same())
     assert rnd.loss(rnd.embed(unroll), unroll)["rnd"].item() == pytest.approx(50.5)
 
 
 def test_impact_is_the_distance_gone():
     representation = InverseForwardDynamics(Same(), Discrete(2))
-    assert pay(Impact(representation), episode([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]])) == pytest.approx([5, 0])
+    assert bonuses_of(Impact(representation), episode([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]])) == pytest.approx([5, 0])
 
 
 def test_curiosity_is_half_the_squared_error_of_the_forward_model():
@@ -131,7 +131,7 @@ def test_curiosity_is_half_the_squared_error_of_the_forward_model():
     features = representation.embed(unroll)
     expected = representation.forward_model(features.current, unroll.action).detach()
     wanted = 0.5 * (expected - unroll.obs[1:]).square().sum(-1)[:, 0]
-    assert pay(Curiosity(representation), unroll) == pytest.approx(wanted.tolist())
+    assert bonuses_of(Curiosity(representation), unroll) == pytest.approx(wanted.tolist())
     assert representation.loss(features, unroll)["forward"].item() == pytest.approx(2 * float(wanted.mean()))
 
 
@@ -142,9 +142,9 @@ def test_the_divergence_is_that_of_torch_and_zero_for_a_perfect_adversary():
     adversary = torch.distributions.Categorical(logits=term.adversary(unroll.obs[:-1, 0]))
     policy = torch.distributions.Categorical(logits=unroll.policy_logits[:, 0])
     wanted = torch.distributions.kl_divergence(policy, adversary)
-    assert pay(term, unroll) == pytest.approx(wanted.tolist(), abs=1e-6)
+    assert bonuses_of(term, unroll) == pytest.approx(wanted.tolist(), abs=1e-6)
     same = episode([E1, E2], logits=term.adversary(unroll.obs[:1, 0]).tolist())
-    assert pay(term, same) == pytest.approx([0], abs=1e-6)
+    assert bonuses_of(term, same) == pytest.approx([0], abs=1e-6)
 
 
 def test_the_inverse_loss_never_pairs_two_episodes():
@@ -166,10 +166,10 @@ def test_products_sums_and_scales_are_what_they_say():
         return FirstVisit(lambda obs: obs), InverseSqrtCount(lambda obs: obs), Elliptical(Frozen(Same()), ridge=1.0)
 
     unroll = episode([E1, E2, E1, [2.0, 0.0]])
-    first, count, ellipse = (torch.tensor(pay(term, unroll)) for term in terms())
+    first, count, ellipse = (torch.tensor(bonuses_of(term, unroll)) for term in terms())
     a, b, c = terms()
-    assert pay(a * b + 0.5 * c, unroll) == pytest.approx((first * count + 0.5 * ellipse).tolist())
-    assert pay(c * 2, unroll) == pytest.approx((2 * ellipse).tolist())
+    assert bonuses_of(a * b + 0.5 * c, unroll) == pytest.approx((first * count + 0.5 * ellipse).tolist())
+    assert bonuses_of(c * 2, unroll) == pytest.approx((2 * ellipse).tolist())
 
 
 def test_losses_of_the_parts_are_kept_apart():

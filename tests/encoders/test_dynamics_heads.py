@@ -1,4 +1,4 @@
-"""Dynamics heads: likelihoods against closed forms, and worlds in which they must learn what the agent controls."""
+"""Dynamics heads: likelihoods against closed forms, and tasks in which they must learn what is controlled."""
 
 from collections.abc import Callable
 from typing import Any
@@ -167,7 +167,7 @@ CONTROLS: dict[str, tuple[spaces.Space[Any], Callable[[Any], Any], float]] = {
 
 
 def noisy_vectors(space: spaces.Space[Any], move: Callable[[Any], Any], rows: int, seed: int) -> Pairs:
-    """A position moved by the action, beside 16 numbers of fresh noise."""
+    """A position moved by the action, next to 16 numbers of fresh noise."""
     rng = np.random.default_rng(seed)
     action = sample_rows(space, rows, seed)
     position = rng.uniform(-5, 5, (rows, 2))
@@ -228,12 +228,12 @@ def pictures(rows: int, seed: int) -> Pairs:
     return torch.from_numpy(obs), torch.from_numpy(next_obs), torch.from_numpy(action)
 
 
-@pytest.mark.parametrize(("world", "shape"), [(boards, (7, 7, 3)), (pictures, (36, 36, 1))])
-def test_control_is_learnt_from_grids(world: Callable[[int, int], Pairs], shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("make_pairs", "shape"), [(boards, (7, 7, 3)), (pictures, (36, 36, 1))])
+def test_control_is_learnt_from_grids(make_pairs: Callable[[int, int], Pairs], shape: tuple[int, ...]) -> None:
     encoder = make_encoder(spaces.Box(0, 255, shape, np.uint8), 64, hidden=128, seed=11)
     with seeded_init(111):
         head = InverseHead(64, spaces.Discrete(4))
-    pairs, held_out = world(4000, 0), world(300, 1)
+    pairs, held_out = make_pairs(4000, 0), make_pairs(300, 1)
     # Over four seeds pictures take 50 updates, boards 150 to 350.
     for seed in range(10):
         train(encoder, head, pairs, updates=100, batch=32, seed=seed)

@@ -212,7 +212,7 @@ def test_a_batch_beyond_one_chunk_is_embedded_like_its_parts() -> None:
         (spaces.Box(0, 1, (7, 7, 3), np.float32), False),
     ],
 )
-def test_boards_of_symbols_are_told_from_pictures(box: spaces.Box, symbols: bool) -> None:
+def test_boards_of_symbols_are_distinguished_from_pictures(box: spaces.Box, symbols: bool) -> None:
     leaf = make_leaf(box)
     assert isinstance(leaf, (Board, Grid))
     assert (leaf.symbols is not None) == symbols

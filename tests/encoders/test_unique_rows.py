@@ -81,7 +81,7 @@ def test_a_memo_asks_for_every_row_once_until_it_forgets(parts: list[np.ndarray]
         assert len(function.asked) > before
 
 
-def test_a_full_memo_starts_anew_and_a_batch_that_is_too_large_passes_by() -> None:
+def test_a_full_memo_is_cleared_and_a_batch_that_is_too_large_is_not_stored() -> None:
     memo, function = RowMemo(max_bytes=10 * (4 * 8 + 4)), Doubling()  # ten rows of four int64 and one float32
     for start in range(0, 40, 4):
         rows = torch.arange(start, start + 4).view(4, 1).expand(4, 4)

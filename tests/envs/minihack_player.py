@@ -48,10 +48,10 @@ class Level:
                 continue
             rooms.append(self._room_of(cell))
             for door in self.doors - seen_doors:
-                beside = _neighbours(door)
-                if beside & rooms[-1]:
+                adjacent = _neighbours(door)
+                if adjacent & rooms[-1]:
                     seen_doors.add(door)
-                    frontier += list(beside & self.floor - rooms[-1])
+                    frontier += list(adjacent & self.floor - rooms[-1])
         return len(rooms)
 
     def _room_of(self, cell: Cell) -> set[Cell]:

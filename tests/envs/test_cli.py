@@ -32,7 +32,7 @@ def test_the_list_shows_every_id_with_actions_steps_and_source(capsys: pytest.Ca
         assert line.endswith(task.source)
 
 
-def test_one_id_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_id_is_described_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["MiniGrid-DoorKey-5x5-v0"]) == 0
     out = capsys.readouterr().out
     assert "250 steps" in out
@@ -51,7 +51,7 @@ def test_watching_shows_the_map_and_what_happened(id: str, capsys: pytest.Captur
     assert capsys.readouterr().out == first, "a seed fixes the play"
 
 
-def test_watching_goes_on_after_an_ending() -> None:
+def test_watching_continues_after_an_episode_ends() -> None:
     from e3b_gym.envs import make
 
     env = make("Rooms-v0", max_steps=2, render_mode="ansi")

@@ -164,7 +164,7 @@ def test_reseeding_starts_the_sequence_again(case: Case) -> None:
     second, _ = env.reset()
     second = copy(second)
     if case.levels_vary:
-        assert not same(first, second), "a reset without a seed goes on to another episode"
+        assert not same(first, second), "a reset without a seed continues with another episode"
     assert same(env.reset(seed=5)[0], first)
     assert same(env.reset()[0], second)
     env.close()

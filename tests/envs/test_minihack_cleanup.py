@@ -158,7 +158,7 @@ def test_games_keep_their_files_in_memory(memory, monkeypatch):
 
 
 @pytest.mark.parametrize("id", [FREEZE, LAVA])
-def test_games_go_on_where_somebody_has_cleaned_up_their_files(id, memory, monkeypatch):
+def test_games_continue_after_their_files_were_deleted(id, memory, monkeypatch):
     monkeypatch.setattr(scratch, "_root", None)
     env, untouched = minihack.make(id), minihack.make(id)
     env.reset(seed=0)

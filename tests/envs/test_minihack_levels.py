@@ -70,7 +70,7 @@ def test_lava_crossings_have_their_rivers_and_a_way_through(id, seed):
     assert level.way(level.start, *level.stairs_down)
 
 
-def locked_door_beside_the_start_room(seed):
+def locked_door_next_to_the_start_room(seed):
     """An environment walked to a door of its first room, and the move that leads into the door."""
     level = read_level("MiniHack-MultiRoom-N4-Locked-v0", seed)
     moves = level.way(level.start, *level.stairs_down)
@@ -86,7 +86,7 @@ def test_locked_doors_refuse_to_open_and_give_way_to_kicks():
     env = minihack.make("MiniHack-MultiRoom-N4-Locked-v0")
     actions = env.task.actions
     observation, _ = env.reset(seed=0)
-    way, into_door = locked_door_beside_the_start_room(0)
+    way, into_door = locked_door_next_to_the_start_room(0)
     for move in way:
         observation, *_ = env.step(actions.index(move))
     env.step(actions.index("OPEN"))
@@ -144,7 +144,7 @@ def test_an_archive_that_could_not_be_written_is_not_left_half_new(wrote, tmp_pa
     assert (tmp_path / "nhdat").read_bytes() == whole_archive(b"new", tmp_path / "other")
 
 
-def test_a_level_that_does_not_compile_is_an_error_in_lev_comps_words(tmp_path):
+def test_a_level_that_does_not_compile_raises_lev_comps_message(tmp_path):
     with pytest.raises(LevelError, match="syntax error"):
         compile_level("MAZE: nonsense", tmp_path)
     assert list(tmp_path.iterdir()) == []

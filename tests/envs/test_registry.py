@@ -125,8 +125,8 @@ def test_an_id_like_no_other_points_to_the_list() -> None:
 def test_any_gymnasium_id_works() -> None:
     assert make("CartPole-v1").spec.id == "CartPole-v1"
     assert make("gymnasium.envs.classic_control:CartPole-v1").spec.id == "CartPole-v1"
-    gymnasium.register("somebody/Pole-v3", "gymnasium.envs.classic_control:CartPoleEnv")
-    assert make("somebody/Pole-v3", render_mode="rgb_array").render_mode == "rgb_array"
+    gymnasium.register("other/Pole-v3", "gymnasium.envs.classic_control:CartPoleEnv")
+    assert make("other/Pole-v3", render_mode="rgb_array").render_mode == "rgb_array"
 
 
 def test_ids_that_only_the_simulator_knows_come_with_a_warning() -> None:
@@ -181,7 +181,7 @@ def test_the_kinds_are_what_they_say() -> None:
     assert type(make_vec("Rooms-v0", 2)).__module__ == "e3b_gym.envs.rooms", "the suite's own batch"
 
 
-def test_processes_can_start_afresh() -> None:
+def test_processes_can_be_spawned() -> None:
     """Workers that inherit nothing must find the suite and its late registrations themselves."""
     envs = make_vec("MiniGrid-MultiRoom-N7-S4-v0", 1, seed=0, kind="process", start_method="spawn", noise=4)
     observations, _ = envs.reset()

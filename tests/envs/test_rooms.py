@@ -153,7 +153,7 @@ def test_a_scripted_agent_solves_every_layout_in_time(id):
 
 
 def to_the_first_door(env):
-    """Walks beside the first door; returns the move that leads into it."""
+    """Walks to a cell next to the first door; returns the move that leads into it."""
     actions = plan(env.layout())
     stop = actions.index(OPEN)
     for action in actions[:stop]:
@@ -176,7 +176,7 @@ def test_a_door_blocks_until_it_is_opened(seed):
     assert env.layout().tiles[before[1] + dy, before[0] + dx] == OPEN_DOOR
     env.step(into_the_door)
     assert env.layout().agent == (before[0] + dx, before[1] + dy)
-    env.step(OPEN)  # opening beside an open door leaves it open
+    env.step(OPEN)  # opening next to an open door leaves it open
     assert (env.layout().tiles == OPEN_DOOR).sum() == 1
 
 
@@ -299,7 +299,7 @@ def test_the_flat_vector_says_what_the_dict_says(options):
 
 
 @pytest.mark.parametrize("options", [{"clock": True, "noise": 9}, {"clock": True, "flat": True}])
-def test_many_worlds_are_gymnasiums_vector_of_single_worlds(options):
+def test_the_vector_environment_equals_gymnasiums_vector_of_single_ones(options):
     """Equal over many episodes: observations, rewards, ends, and infos with final observations and masks."""
     options = {"max_steps": 30, "rooms": 2, **options}
     ours = rooms.make_vec("Rooms-v0", 5, **options)
@@ -320,7 +320,7 @@ def test_many_worlds_are_gymnasiums_vector_of_single_worlds(options):
     assert 0 < wins < 400 * 5 / 30  # ends of both kinds were compared
 
 
-def test_seeds_may_be_given_one_by_one_and_resets_without_one_go_on():
+def test_seeds_may_be_given_one_by_one_and_resets_without_one_continue_the_stream():
     venv = rooms.make_vec("Rooms-K4-v0", 3)
     first = venv.reset(seed=[7, 9, 7])[0]
     np.testing.assert_array_equal(first["view"][0], first["view"][2])
@@ -333,7 +333,7 @@ def test_seeds_may_be_given_one_by_one_and_resets_without_one_go_on():
         venv.reset(seed=[1, 2])
 
 
-def test_unseeded_worlds_differ_from_run_to_run():
+def test_unseeded_environments_differ_from_run_to_run():
     starts = [rooms.make_vec("Rooms-K4-v0", 8).reset()[0]["position"] for _ in range(2)]
     assert not np.array_equal(*starts)
 
@@ -353,11 +353,11 @@ def test_observations_belong_to_the_caller(flat):
             copies.append(copy.deepcopy(kept[-1]))
     for mine, snapshot in zip(kept, copies, strict=True):
         assert_same(mine, snapshot)
-    obs["view" if not flat else ...][:] = 1  # and writing to them does not change the world
+    obs["view" if not flat else ...][:] = 1  # and writing to them does not change the environment
     assert not (venv.step(np.full(4, OPEN))[0]["view" if not flat else ...] == 1).all()
 
 
-def test_a_pickled_or_copied_world_goes_on_alike():
+def test_a_pickled_or_copied_environment_continues_the_same_way():
     env = rooms.make("Rooms-K4-v0", clock=True, noise=8)
     env.reset(seed=0)
     env.step(RIGHT)

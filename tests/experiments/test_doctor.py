@@ -51,7 +51,7 @@ def test_returns_continue_behind_a_time_limit_where_the_learner_does_so(tmp_path
     assert all((episode.bootstrap is not None) == bootstrap for episode in played)
 
 
-def test_without_a_bonus_the_rest_is_told(tmp_path):
+def test_without_a_bonus_the_rest_is_reported(tmp_path):
     run = tmp_path / "none"
     assert train(tiny(run, "Rooms-K3-v0", "impala", "METHOD=none", "env.max_steps=10")) == 0
     diagnosis = examine(RunFolder.existing(str(run)), 2)

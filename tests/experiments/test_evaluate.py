@@ -1,4 +1,4 @@
-"""Evaluation: fresh worlds, equal shares, honest intervals, the environment's own reward."""
+"""Evaluation: unseen environments, equal shares, honest intervals, the environment's own reward."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ def test_the_bootstrap_narrows_with_the_sample_and_is_reproducible():
 
 @settings(deadline=None, max_examples=10)
 @given(run_seed=st.integers(0, 50), seed=st.integers(0, 5))
-def test_evaluation_never_uses_a_world_of_training(run_seed, seed):
+def test_evaluation_never_uses_an_environment_of_training(run_seed, seed):
     config = Config("Rooms-K3-v0", seed=run_seed, actors=3, n_envs=64, batch_size=None)
     fresh = set(fresh_seeds(config, 100, seed))
     assert len(fresh) == 100
@@ -86,20 +86,20 @@ class Walker:
         return np.array([self._space.sample() for _ in starts])
 
 
-def test_every_world_plays_its_share_however_long_its_episodes_are():
+def test_every_environment_plays_its_share_however_long_its_episodes_are():
     envs = make_vec("CartPole-v1", 4)
     played = play(envs, Walker(envs), [1, 2, 3, 4], 10)
     envs.close()
     assert [episode.seed for episode in played] == [1] * 3 + [2] * 3 + [3] * 2 + [4] * 2
-    assert all(episode.ret == episode.length for episode in played)  # CartPole pays 1 per step
+    assert all(episode.ret == episode.length for episode in played)  # CartPole's reward is 1 per step
     assert all(episode.success is None for episode in played)
 
 
 def test_success_is_left_out_where_the_suite_cannot_tell():
     assert "success" not in summary([Played(0, 1.0, 3, None)])
-    told = summary([Played(0, 1.0, 3, True), Played(0, 0.0, 5, False)])
-    assert told["success"]["mean"] == 0.5
-    assert (told["return"]["mean"], told["length"]["mean"]) == (0.5, 4.0)
+    numbers = summary([Played(0, 1.0, 3, True), Played(0, 0.0, 5, False)])
+    assert numbers["success"]["mean"] == 0.5
+    assert (numbers["return"]["mean"], numbers["length"]["mean"]) == (0.5, 4.0)
 
 
 def test_the_same_command_evaluates_every_agent(trained, capsys):
@@ -112,7 +112,7 @@ def test_the_same_command_evaluates_every_agent(trained, capsys):
     assert found["agent"] == yaml.safe_load((trained / "config.yaml").read_text())["agent"]
     assert found["frames"] == 64
     assert found["provenance"]["commit"]
-    assert found["length"]["mean"] <= 10  # the run's own world: max_steps=10
+    assert found["length"]["mean"] <= 10  # the run's own environment: max_steps=10
 
 
 def test_an_evaluation_can_be_repeated(trained):
@@ -178,7 +178,7 @@ def test_a_folder_that_is_no_run_is_answered_with_those_near_it(trained, capsys)
     assert "which run?" in capsys.readouterr().err
 
 
-def test_a_wrong_folder_is_told_the_runs_nearby_but_not_those_far_below(tmp_path):
+def test_a_wrong_folder_raises_an_error_with_the_runs_nearby_but_not_those_far_below(tmp_path):
     near, far = tmp_path / "env" / "run", tmp_path / "a" / "b" / "c" / "d" / "run"
     for folder in (near, far):
         folder.mkdir(parents=True)

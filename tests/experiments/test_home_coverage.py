@@ -22,23 +22,23 @@ from experiments.watch import main as watch
 
 HOMES = "Habitat-FloorPlan-v0"
 RUNS = {"impala": "e3b", "recurrent_ppo": "noveld-subsampled"}
-WORLD = ("env.size=32", "env.max_steps=12")
+ENV_OPTIONS = ("env.size=32", "env.max_steps=12")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A tiny run of E3B with IMPALA, one of NovelD with recurrent PPO, and a random one."""
     folder = tmp_path_factory.mktemp("homes")
     paths = {}
     for agent, method in RUNS.items():
         paths[agent] = folder / agent
-        assert train(tiny(folder / agent, HOMES, agent, f"METHOD={method}", *WORLD)) == 0
+        assert train(tiny(folder / agent, HOMES, agent, f"METHOD={method}", *ENV_OPTIONS)) == 0
     paths["random"] = folder / "random"
-    assert train([f"ENV={HOMES}", "AGENT=random", f"RUN={paths['random']}", *WORLD]) == 0
+    assert train([f"ENV={HOMES}", "AGENT=random", f"RUN={paths['random']}", *ENV_OPTIONS]) == 0
     return paths
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def report(runs, tmp_path_factory):
     """What coverage writes about the runs."""
     out = tmp_path_factory.mktemp("report")
@@ -101,17 +101,17 @@ def test_random_agents_are_not_offered_to_stop_unless_asked_for(agent):
     assert resolve(agent, "home", {**given, "env.allow_stop": "true"}).config.env_options["allow_stop"]
 
 
-def test_a_random_agent_is_the_same_as_a_run_and_beside_one(runs, tmp_path, capsys):
+def test_a_random_agent_is_the_same_as_a_run_and_next_to_one(runs, tmp_path, capsys):
     forward = tmp_path / "forward"
     assert train([f"ENV={HOMES}", "AGENT=random-forward", f"RUN={forward}", "env.size=16"]) == 0
     assert f"next: make homes RUNS={forward}" in capsys.readouterr().out
-    beside, both = (
+    chosen_runs, both = (
         cover([str(path) for path in paths], 2, "val", 0, tmp_path / "out", max_steps=15, pictures=0)["agents"]
         for paths in ([runs["impala"]], [runs["random"], forward])
     )
-    assert [agent["agent"] for agent in beside] == ["E3B", "Random", "Random, forward 0.8"]
+    assert [agent["agent"] for agent in chosen_runs] == ["E3B", "Random", "Random, forward 0.8"]
     assert [agent["agent"] for agent in both] == ["Random", "Random, forward 0.8"]  # once, although always there
-    assert [agent["played"] for agent in both] == [agent["played"] for agent in beside[1:]]
+    assert [agent["played"] for agent in both] == [agent["played"] for agent in chosen_runs[1:]]
     assert [agent["method"] for agent in both] == ["random", "random-forward"]
 
 
@@ -133,7 +133,7 @@ class Script:
         return np.array([actions[min(self._step, len(actions) - 1)] for actions in self._actions])
 
 
-def test_an_episode_that_stops_early_ends_there_and_the_others_go_on():
+def test_an_episode_that_stops_early_ends_there_and_the_others_continue():
     envs = [make(HOMES, size=32, split="val", max_steps=6, coverage=True) for _ in range(2)]
     stop, left = 0, 2
     played = list(play(envs, Script([left, stop], [left]), episodes=[0, 1, 2], pictures=1))
@@ -196,7 +196,7 @@ def test_a_measurement_can_be_repeated_and_the_seed_draws_other_actions(runs, tm
     assert "trajectories.png" not in capsys.readouterr().out
 
 
-def test_runs_of_one_method_are_told_apart(runs, tmp_path):
+def test_runs_of_one_method_are_distinguished(runs, tmp_path):
     other, twin = tmp_path / "other", tmp_path / "twin"
     shutil.copytree(runs["impala"], other)
     shutil.copytree(runs["impala"], twin)
@@ -269,7 +269,7 @@ def test_a_home_is_drawn_with_its_path(tmp_path):
 @pytest.mark.parametrize("method", ["e3b", "icm", "rnd", "noveld-subsampled"])
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_method_trains_with_every_agent(method, agent, tmp_path):
-    assert train(tiny(tmp_path / "run", HOMES, agent, f"METHOD={method}", *WORLD)) == 0
+    assert train(tiny(tmp_path / "run", HOMES, agent, f"METHOD={method}", *ENV_OPTIONS)) == 0
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ def test_an_unknown_name_is_answered_with_the_closest(name, message):
         resolve("impala", "home", {"env": ENVS["rooms"], name: "1"})
 
 
-def test_unknown_words_methods_and_agents_are_answered_likewise():
+def test_unknown_options_methods_and_agents_raise_errors_with_the_closest_names():
     with pytest.raises(ValueError, match="did you mean STEPS"):
         split_arguments(["STEP=3"], ("RUN",))
     with pytest.raises(ValueError, match="expected NAME=value, got '--steps'"):

@@ -74,9 +74,9 @@ def test_the_seed_fixes_the_draws_and_the_environments_own_generator_is_left_alo
 def test_it_is_a_run_in_every_suite(env, words, tmp_path, capsys):
     run = tmp_path / "run"
     assert train([f"ENV={env}", "AGENT=random", "SEED=4", f"RUN={run}", *words]) == 0
-    told = capsys.readouterr().out
-    assert "learns nothing" in told
-    assert f"next: make evaluate RUN={run}" in told
+    output = capsys.readouterr().out
+    assert "learns nothing" in output
+    assert f"next: make evaluate RUN={run}" in output
     saved = yaml.safe_load((run / "config.yaml").read_text())
     assert (saved["agent"], saved["config"]["seed"]) == ("random", 4)
     assert saved["provenance"][0]["commit"]
@@ -136,5 +136,5 @@ def test_mistakes_are_answered_in_one_line_and_nothing_is_written(words, reason,
 
 def test_the_help_names_them(capsys):
     assert train([]) == 0
-    told = capsys.readouterr().out
-    assert all(agent in told for agent in CONFIGS)
+    output = capsys.readouterr().out
+    assert all(agent in output for agent in CONFIGS)

@@ -75,7 +75,7 @@ def test_a_dry_line_is_a_command_that_does_the_run(tmp_path, capsys):
     assert [job.state for job in jobs(tmp_path)] == [State.WAITING, State.FINISHED, State.WAITING]
 
 
-def test_a_run_that_fails_is_named_with_its_reason_and_the_others_go_on(smoke, tmp_path, capsys):
+def test_a_run_that_fails_is_named_with_its_reason_and_the_others_continue(smoke, tmp_path, capsys):
     root = tmp_path / "runs"
     shutil.copytree(smoke, root)
     (folder(root) / EVALUATION).unlink()

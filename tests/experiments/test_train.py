@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Fickle(gymnasium.Env):
-    """Pays NaN from its 40th step on."""
+    """Its reward is NaN from the 40th step on."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -176,7 +176,7 @@ def test_other_mistakes_are_answered_in_one_line(words, reason, tmp_path, capsys
     assert error.count("\n") == 1
 
 
-def test_without_words_the_command_explains_itself(capsys):
+def test_without_options_the_command_prints_its_help(capsys):
     assert main([]) == 0
     assert "make train ENV=" in capsys.readouterr().out
 
@@ -230,9 +230,9 @@ def test_a_run_resumes_where_it_was(agent, tmp_path, capsys):
     assert "start a new run" in capsys.readouterr().err
     assert main([f"RUN={run}", "RESUME=1", "METHOD=none"]) == 2
     assert main([f"RUN={run}", "RESUME=1", f"STEPS={4 * FRAMES}"]) == 0
-    told = capsys.readouterr().out
-    assert "changed: steps is 128" in told
-    assert "resuming at frame 64" in told
+    output = capsys.readouterr().out
+    assert "changed: steps is 128" in output
+    assert "resuming at frame 64" in output
     assert [int(row["frames"]) for row in rows(run)] == [32, 64, 96, 128]
     assert [int(row["episodes"]) for row in rows(run)] == [0, 4, 4, 8]  # episodes restart at frame 64
     content = yaml.safe_load((run / "config.yaml").read_text())
@@ -266,9 +266,9 @@ def test_a_signal_saves_and_says_how_to_resume(agent, number, tmp_path, capsys):
     code = main(tiny(run, "Rooms-K3-v0", agent, steps=10_000_000))
     sender.join()
     assert code == 128 + number
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     frames = int(rows(run)[-1]["frames"])
-    assert f"saved at frame {frames:,}; to resume: make train RUN={run} RESUME=1" in told
+    assert f"saved at frame {frames:,}; to resume: make train RUN={run} RESUME=1" in output
     assert main([f"RUN={run}", "RESUME=1", f"STEPS={frames + FRAMES}"]) == 0
     assert f"resuming at frame {frames:,}" in capsys.readouterr().out
     assert int(rows(run)[-1]["frames"]) == frames + FRAMES
@@ -339,7 +339,7 @@ def test_nan_stops_the_run_and_names_its_source_and_the_intact_checkpoint(agent,
     assert main([f"RUN={run}", "RESUME=1", "STEPS=129"]) == 0
 
 
-def test_a_crash_leaves_word_of_the_checkpoint(tmp_path, capsys, monkeypatch):
+def test_a_crash_names_the_checkpoint(tmp_path, capsys, monkeypatch):
     def broken(self, action):
         raise OSError("the simulator is gone")
 

@@ -1,4 +1,4 @@
-"""Watching: the agent's world and its bonus beside it, as text or as a film."""
+"""Watching: the agent's environment with its bonus, as text or as a video."""
 
 import subprocess
 
@@ -49,7 +49,7 @@ def test_every_agent_is_shown_with_its_bonus(trained, capsys):
 
 
 @pytest.mark.parametrize("suite", ["minihack", "minigrid"])
-def test_worlds_of_text_are_shown_with_the_bonus(suite, suites, capsys):
+def test_environments_that_render_text_are_shown_with_the_bonus(suite, suites, capsys):
     assert main([f"RUN={suites(suite)}", "EPISODES=1"]) == 0
     out = capsys.readouterr().out
     assert "step  action" in out
@@ -71,8 +71,8 @@ def test_any_suite_can_be_filmed(suite, ending, suites, tmp_path, capsys):
         assert 0 < len(imageio.imread(film)) <= count  # a GIF merges pictures that are alike
     else:
         decode = [get_ffmpeg_exe(), "-v", "error", "-i", str(film), "-f", "framemd5", "-"]
-        told = subprocess.run(decode, capture_output=True, check=True, text=True).stdout
-        assert len([line for line in told.splitlines() if not line.startswith("#")]) == count
+        frames_found = subprocess.run(decode, capture_output=True, check=True, text=True).stdout
+        assert len([line for line in frames_found.splitlines() if not line.startswith("#")]) == count
 
 
 def test_a_films_ending_must_be_known(trained, capsys):
@@ -80,14 +80,14 @@ def test_a_films_ending_must_be_known(trained, capsys):
     assert ".gif or .mp4" in capsys.readouterr().err
 
 
-def test_a_world_of_another_package_is_shown_as_it_draws_itself(tmp_path, capsys):
+def test_an_environment_of_another_package_is_shown_as_it_renders_itself(tmp_path, capsys):
     run = tmp_path / "run"
     assert train(tiny(run, "FrozenLake-v1", "ppo", steps=FRAMES)) == 0
     assert main([f"RUN={run}", "EPISODES=1"]) == 0
     assert "SFFF" in capsys.readouterr().out
 
 
-def test_a_world_that_cannot_be_filmed_is_refused(tmp_path, capsys, monkeypatch):
+def test_an_environment_that_cannot_be_recorded_is_refused(tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     assert train(tiny(run, "FrozenLake-v1", "ppo", steps=FRAMES)) == 0
     monkeypatch.setattr("gymnasium.envs.toy_text.FrozenLakeEnv.metadata", {"render_modes": ["ansi"]})

@@ -84,7 +84,7 @@ def test_unknown_arrivals_are_not_counted():
 
 
 @pytest.mark.parametrize("episodic", [True, False])
-def test_saved_counts_go_on(episodic):
+def test_saved_counts_continue(episodic):
     memory, loaded = CountMemory(2, episodic), CountMemory(2, episodic)
     visit(memory, [[5, 2**62], [5, -7]], [[1, 1], [0, 0]])
     loaded.load_state_dict(memory.state_dict())

@@ -182,7 +182,7 @@ def test_the_state_is_compact():
 
 @backends
 @pytest.mark.parametrize("dim", [4, 30])
-def test_one_hot_states_with_a_small_ridge_pay_one_over_n(backend, dim):
+def test_one_hot_states_with_a_small_ridge_have_the_bonus_one_over_n(backend, dim):
     ridge = 1e-4
     visits = torch.randint(dim, (400,), generator=torch.Generator().manual_seed(dim))
     phi = torch.eye(dim)[visits].unsqueeze(1)
@@ -192,7 +192,7 @@ def test_one_hot_states_with_a_small_ridge_pay_one_over_n(backend, dim):
 
 
 @backends
-def test_zero_rows_pay_nothing_and_change_nothing(backend):
+def test_zero_rows_have_no_bonus_and_change_nothing(backend):
     phi = torch.randn(120, 2, 20)
     first = torch.zeros(120, 2, dtype=torch.bool)
     gaps = torch.arange(120) % 3 == 1
@@ -214,7 +214,7 @@ def test_a_zero_row_leaves_the_numba_state_bit_for_bit():
 
 
 @backends
-def test_an_opening_row_is_remembered_but_not_paid(backend):
+def test_an_opening_row_is_stored_but_not_scored(backend):
     opening = torch.tensor([[1.0, 0.0, 0.0]])
     phi = torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, 2.0, 0.0]]])
     first = torch.tensor([[True], [False]])

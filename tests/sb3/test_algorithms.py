@@ -48,7 +48,7 @@ WARM: dict[str, Any] = {"learning_starts": 10, "buffer_size": 500, "batch_size":
 
 
 def tiny() -> dict[str, Any]:
-    """A small policy. Made anew each time: SB3 writes into the dict it is given."""
+    """A small policy. Made for each call: SB3 writes into the dict it is given."""
     return {"policy_kwargs": {"net_arch": [8]}, **NO_NET}
 
 
@@ -161,17 +161,17 @@ def stacked(venv: VecEnv) -> VecFrameStack:
     return VecFrameStack(venv, 2)
 
 
-def paid(venv: VecEnv) -> E3BRewardWrapper:
+def with_bonus(venv: VecEnv) -> E3BRewardWrapper:
     return E3BRewardWrapper(venv, beta=0.5, seed=0)
 
 
 # Innermost first, as one builds them.
 ORDERS: dict[str, list[Callable[[VecEnv], VecEnv]]] = {
-    "VecFrameStack inside": [stacked, paid],
-    "VecFrameStack outside": [paid, stacked],
-    "VecNormalize outside": [paid, normalised],
-    "VecMonitor inside, VecNormalize outside": [VecMonitor, paid, normalised],
-    "VecFrameStack inside, VecNormalize outside": [stacked, paid, normalised],
+    "VecFrameStack inside": [stacked, with_bonus],
+    "VecFrameStack outside": [with_bonus, stacked],
+    "VecNormalize outside": [with_bonus, normalised],
+    "VecMonitor inside, VecNormalize outside": [VecMonitor, with_bonus, normalised],
+    "VecFrameStack inside, VecNormalize outside": [stacked, with_bonus, normalised],
 }
 
 
@@ -191,7 +191,7 @@ def test_right_orders_are_silent_and_keep_the_bonus_off_policy(order: str) -> No
 def test_right_orders_are_silent_and_keep_the_bonus_on_policy(order: str) -> None:
     """With VecNormalize outside, the rollout holds the sum divided by the running deviation of its return."""
     venv: VecEnv = DummyVecEnv(walks(2))
-    for wrap in ORDERS.get(order, [normalised, paid]):
+    for wrap in ORDERS.get(order, [normalised, with_bonus]):
         venv = wrap(venv)
     ledger = Ledger()
     model = A2C("MlpPolicy", venv, n_steps=1, **tiny())
@@ -209,11 +209,11 @@ def learned(venv: VecEnv, model: str) -> BaseAlgorithm:
 @pytest.mark.parametrize(
     ("model", "order", "remedy"),
     [
-        ("A2C", [paid, VecMonitor], r"E3BRewardWrapper\(VecMonitor\(venv\)\)"),
-        ("DQN", [paid, VecMonitor], r"E3BRewardWrapper\(VecMonitor\(venv\)\)"),
-        ("DQN", [normalised, paid], r"VecNormalize\(E3BRewardWrapper\(venv\)\)"),
-        ("DQN", [normalised, VecMonitor, paid], r"VecNormalize\(E3BRewardWrapper\(venv\)\)"),
-        ("ARS", [VecMonitor, paid], r"VecMonitor\(E3BRewardWrapper\(venv\)\)"),
+        ("A2C", [with_bonus, VecMonitor], r"E3BRewardWrapper\(VecMonitor\(venv\)\)"),
+        ("DQN", [with_bonus, VecMonitor], r"E3BRewardWrapper\(VecMonitor\(venv\)\)"),
+        ("DQN", [normalised, with_bonus], r"VecNormalize\(E3BRewardWrapper\(venv\)\)"),
+        ("DQN", [normalised, VecMonitor, with_bonus], r"VecNormalize\(E3BRewardWrapper\(venv\)\)"),
+        ("ARS", [VecMonitor, with_bonus], r"VecMonitor\(E3BRewardWrapper\(venv\)\)"),
     ],
 )
 def test_wrong_orders_give_one_warning_with_the_right_order(model: str, order: list[Any], remedy: str) -> None:
@@ -226,7 +226,7 @@ def test_wrong_orders_give_one_warning_with_the_right_order(model: str, order: l
 
 
 def test_the_warning_is_right_off_policy_with_vec_normalize_inside_loses_the_bonus() -> None:
-    venv = paid(normalised(DummyVecEnv(walks(2))))
+    venv = with_bonus(normalised(DummyVecEnv(walks(2))))
     model = DQN("MlpPolicy", venv, **tiny(), **WARM)
     with pytest.warns(UserWarning, match="bonus would be lost"):
         model.learn(60, callback=EncoderUpdateCallback())

@@ -41,7 +41,7 @@ def tiny(**more: Any) -> dict[str, Any]:
     return {"policy_kwargs": {"net_arch": [8], **more}}
 
 
-def paid(count: int = 2, bonus: str = "e3b", wrap: Any = None, **options: Any) -> E3BRewardWrapper:
+def with_bonus(count: int = 2, bonus: str = "e3b", wrap: Any = None, **options: Any) -> E3BRewardWrapper:
     venv: VecEnv = DummyVecEnv(walks(count, **options))
     return E3BRewardWrapper(venv if wrap is None else wrap(venv), bonus, seed=0)
 
@@ -63,7 +63,7 @@ class Trainings(BaseCallback):
 
 
 def test_on_policy_trains_once_per_rollout_on_the_whole_of_it() -> None:
-    wrapper = paid()
+    wrapper = with_bonus()
     trainings = Trainings(wrapper)
     model = A2C("MlpPolicy", wrapper, n_steps=10, **CPU, **tiny())
     model.learn(60, callback=[EncoderUpdateCallback(batch_size=10), trainings])
@@ -72,7 +72,7 @@ def test_on_policy_trains_once_per_rollout_on_the_whole_of_it() -> None:
 
 
 def test_off_policy_trains_every_so_many_steps() -> None:
-    wrapper = paid()
+    wrapper = with_bonus()
     trainings = Trainings(wrapper)
     DQN("MlpPolicy", wrapper, **WARM, **tiny()).learn(60, callback=[EncoderUpdateCallback(every=12), trainings])
     assert trainings.at == [0] * 11 + [1] * 12 + [2] * 9  # DQN takes its steps in fours
@@ -81,7 +81,7 @@ def test_off_policy_trains_every_so_many_steps() -> None:
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
 def test_the_logs_reach_sb3s_logger_and_tensorboard(algorithm: Any, tmp_path: Path) -> None:
     options: dict[str, Any] = WARM if algorithm is DQN else {"n_steps": 16, "batch_size": 32, "n_epochs": 1, **CPU}
-    model = algorithm("MlpPolicy", paid(), **options, **tiny())
+    model = algorithm("MlpPolicy", with_bonus(), **options, **tiny())
     model.set_logger(configure(str(tmp_path), ["tensorboard"]))
     model.learn(96, callback=EncoderUpdateCallback(every=16), log_interval=1)
     events = EventAccumulator(str(tmp_path)).Reload()
@@ -96,7 +96,7 @@ def test_the_logs_reach_sb3s_logger_and_tensorboard(algorithm: Any, tmp_path: Pa
 
 def test_the_encoder_learns_what_the_agent_controls() -> None:
     """Three moves on the ring, at random: a guess is right one time in three."""
-    wrapper = paid(8, observations="discrete")
+    wrapper = with_bonus(8, observations="discrete")
     model = A2C("MlpPolicy", wrapper, n_steps=32, learning_rate=1e-9, ent_coef=1.0, **CPU)
     accuracies = []
 
@@ -114,7 +114,7 @@ def test_the_encoder_learns_what_the_agent_controls() -> None:
 
 
 def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
-    wrapper = paid()
+    wrapper = with_bonus()
     callback = EncoderUpdateCallback(learning_rate=3e-4, epochs=2, batch_size=64, max_grad_norm=1.0)
     A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=callback)
     config = wrapper.explorer.trainer
@@ -132,7 +132,7 @@ def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
 
 
 def test_an_encoder_that_diverges_is_an_error_that_names_the_loss() -> None:
-    wrapper = paid()
+    wrapper = with_bonus()
     with torch.no_grad():
         wrapper.bonus.representation.inverse.net[0].weight.fill_(float("inf"))
     with pytest.raises(ValueError, match=r"the loss 'inverse' .* lower its learning rate"):
@@ -140,9 +140,9 @@ def test_an_encoder_that_diverges_is_an_error_that_names_the_loss() -> None:
 
 
 def test_an_evaluation_wrapped_like_training_is_switched_to_evaluation(monkeypatch: Any) -> None:
-    """rl-zoo3 does so; its wrapper must neither learn a scale nor complain that nobody trains it."""
+    """rl-zoo3 does so; its wrapper must neither learn a scale nor warn that it is not trained."""
     monkeypatch.setattr(sb3_wrapper, "PATIENCE", 10)
-    evaluated, wrapper = paid(1), paid(1)
+    evaluated, wrapper = with_bonus(1), with_bonus(1)
     evaluate = EvalCallback(evaluated, eval_freq=8, n_eval_episodes=5, verbose=0, warn=False)
     A2C("MlpPolicy", wrapper, n_steps=8, **CPU).learn(32, callback=[evaluate, EncoderUpdateCallback()])
     assert not evaluated.training
@@ -171,7 +171,7 @@ POLICIES: dict[str, tuple[Any, dict[str, Any], int]] = {
 def test_the_policy_encoder_is_the_policys_own_network(name: str) -> None:
     algorithm, options, dim = POLICIES[name]
     actions = "box" if name in ("SAC", "TD3", "DDPG", "TQC", "CrossQ") else "discrete"
-    wrapper = paid(bonus="e3b-policy", actions=actions)
+    wrapper = with_bonus(bonus="e3b-policy", actions=actions)
     model = algorithm("MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy", wrapper, **options, **tiny())
     model.learn(40, callback=EncoderUpdateCallback(every=8))
     encoder = wrapper.bonus.representation.policy
@@ -186,7 +186,7 @@ def test_the_policy_encoder_is_the_policys_own_network(name: str) -> None:
 
 
 def test_the_policy_encoder_sees_pictures_as_the_policy_does() -> None:
-    wrapper = paid(1, "e3b-policy", observations="image")
+    wrapper = with_bonus(1, "e3b-policy", observations="image")
     model = A2C("CnnPolicy", wrapper, n_steps=4, **CPU)
     model.learn(8, callback=EncoderUpdateCallback())
     picture = torch.randint(0, 256, (2, 36, 36, 3), dtype=torch.uint8)
@@ -197,26 +197,26 @@ def test_the_policy_encoder_sees_pictures_as_the_policy_does() -> None:
 
 
 def test_the_policy_encoder_takes_dict_observations() -> None:
-    wrapper = paid(2, "e3b-policy", observations="dict")
+    wrapper = with_bonus(2, "e3b-policy", observations="dict")
     A2C("MultiInputPolicy", wrapper, n_steps=4, **CPU, **tiny()).learn(16, callback=EncoderUpdateCallback())
     assert wrapper.bonus.representation.dim == 8
 
 
 def test_the_policy_encoder_is_refused_where_it_would_see_something_else() -> None:
-    stack = VecFrameStack(paid(bonus="e3b-policy"), 2)
+    stack = VecFrameStack(with_bonus(bonus="e3b-policy"), 2)
     with pytest.raises(ValueError, match="VecFrameStack stands between them; put E3BRewardWrapper outermost"):
         A2C("MlpPolicy", stack, **CPU).learn(10, callback=EncoderUpdateCallback())
     with pytest.raises(ValueError, match=r"no policy yet.*EncoderUpdateCallback"):
-        A2C("MlpPolicy", paid(bonus="e3b-policy"), **CPU).learn(10)
+        A2C("MlpPolicy", with_bonus(bonus="e3b-policy"), **CPU).learn(10)
     with pytest.raises(ValueError, match="does not know the network of ARS"):
-        ARS("LinearPolicy", paid(bonus="e3b-policy"), **CPU).learn(10, callback=EncoderUpdateCallback())
+        ARS("LinearPolicy", with_bonus(bonus="e3b-policy"), **CPU).learn(10, callback=EncoderUpdateCallback())
 
 
 @pytest.mark.parametrize("name", ["PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO"])
 def test_agac_compares_with_what_the_policy_really_said(name: str) -> None:
     """The recorded logits give back the log probabilities that the algorithm stored."""
     algorithm, options, _ = POLICIES[name]
-    wrapper = paid(bonus="agac-nocount")
+    wrapper = with_bonus(bonus="agac-nocount")
     model = algorithm("MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy", wrapper, **options, **tiny())
     said: list[torch.Tensor] = []
 
@@ -239,27 +239,27 @@ def test_agac_compares_with_what_the_policy_really_said(name: str) -> None:
 
 
 def test_agac_trains_its_adversary_and_is_refused_without_probabilities() -> None:
-    wrapper = paid(bonus="agac")
+    wrapper = with_bonus(bonus="agac")
     assert any(isinstance(part, PolicyDivergence) for part in wrapper.bonus.modules())
     with pytest.raises(ValueError, match=r"no policy_logits.*EncoderUpdateCallback"):
         A2C("MlpPolicy", wrapper, **CPU).learn(10)
     with pytest.raises(ValueError, match="which DQN does not have; use PPO"):
-        DQN("MlpPolicy", paid(bonus="agac"), **WARM).learn(10, callback=EncoderUpdateCallback())
+        DQN("MlpPolicy", with_bonus(bonus="agac"), **WARM).learn(10, callback=EncoderUpdateCallback())
     with pytest.raises(ValueError, match="which ARS does not have; use PPO"):
-        ARS("LinearPolicy", paid(bonus="agac"), **CPU).learn(10, callback=EncoderUpdateCallback())
+        ARS("LinearPolicy", with_bonus(bonus="agac"), **CPU).learn(10, callback=EncoderUpdateCallback())
     with pytest.raises(ValueError, match="AGAC needs a Discrete action space"):
-        paid(bonus="agac", actions="box")
+        with_bonus(bonus="agac", actions="box")
 
 
 def test_agac_leaves_one_hook_on_the_policy_however_often_it_learns() -> None:
-    model = A2C("MlpPolicy", paid(bonus="agac"), n_steps=4, **CPU, **tiny())
+    model = A2C("MlpPolicy", with_bonus(bonus="agac"), n_steps=4, **CPU, **tiny())
     for _ in range(3):
         model.learn(8, callback=EncoderUpdateCallback())
     assert len(model.policy.action_net._forward_hooks) == 1
 
 
 def test_a_later_callback_changes_only_the_settings_that_it_names(tmp_path: Path) -> None:
-    wrapper = paid()
+    wrapper = with_bonus()
     model = A2C("MlpPolicy", wrapper, n_steps=4, **CPU, **tiny())
     model.learn(8, callback=EncoderUpdateCallback(learning_rate=1e-4, epochs=3, batch_size=np.int64(64)))
     wrapper.save(tmp_path / "wrapper.pt")

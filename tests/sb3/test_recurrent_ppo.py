@@ -269,7 +269,7 @@ def test_predict_with_states_is_contribs(kind):
 
 
 @pytest.mark.parametrize("ours_writes", [True, False])
-def test_files_go_both_ways_and_training_goes_on(ours_writes, tmp_path):
+def test_files_are_read_both_ways_and_training_continues(ours_writes, tmp_path):
     writer, reader = (RecurrentPPO, sb3_contrib.RecurrentPPO)[:: 1 if ours_writes else -1]
     kwargs = {"n_steps": 16, "batch_size": 12, "n_epochs": 2, "device": "cpu", "policy_kwargs": {"lstm_hidden_size": 8}}
     model = writer("MultiInputLstmPolicy", vec_env("MultiInputLstmPolicy"), seed=0, **kwargs).learn(48)

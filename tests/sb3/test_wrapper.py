@@ -26,7 +26,7 @@ from e3b_gym.encoders.partial import PartialEncoder
 from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.gymnasium import E3BReward
 from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback, find_wrapper
-from e3b_gym.sb3 import make_vec_env as make_world
+from e3b_gym.sb3 import make_vec_env as make_suite_env
 from e3b_gym.sb3 import wrapper as sb3_wrapper
 
 NEEDS_POLICY = {"agac", "agac-nocount", "e3b-policy"}
@@ -48,17 +48,19 @@ def play(venv: VecEnv, steps: int, seed: int = 0) -> tuple[np.ndarray, list[list
     return np.array(rewards), infos
 
 
-def told(infos: list[list[dict[str, Any]]], key: str) -> np.ndarray:
+def values_of(infos: list[list[dict[str, Any]]], key: str) -> np.ndarray:
     return np.array([[info[key] for info in row] for row in infos])
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - NEEDS_POLICY - NEEDS_PARTS))
-def test_every_method_by_name_pays_and_trains(method: str) -> None:
+def test_every_method_by_name_gives_a_bonus_and_trains(method: str) -> None:
     wrapper = E3BRewardWrapper(venv_of(), method, seed=0)
     rewards, infos = play(wrapper, 8)
     assert rewards.dtype == np.float32
-    np.testing.assert_allclose(rewards, told(infos, "extrinsic_reward") + told(infos, "intrinsic_reward"), rtol=1e-6)
-    assert (told(infos, "intrinsic_reward") > 0).any() == (method != "none")
+    np.testing.assert_allclose(
+        rewards, values_of(infos, "extrinsic_reward") + values_of(infos, "intrinsic_reward"), rtol=1e-6
+    )
+    assert (values_of(infos, "intrinsic_reward") > 0).any() == (method != "none")
     stats = wrapper.train_encoder()
     assert all(math.isfinite(value) for value in stats.values())
     assert any(name.endswith("_loss") for name in stats) == (wrapper.explorer.optimizer is not None)
@@ -66,15 +68,15 @@ def test_every_method_by_name_pays_and_trains(method: str) -> None:
 
 @pytest.mark.parametrize("observations", ["dict", "tuple", "image", "discrete"])
 @pytest.mark.parametrize("actions", ["discrete", "box", "multidiscrete", "multibinary"])
-def test_every_kind_of_space_pays_and_trains(observations: str, actions: str) -> None:
+def test_every_kind_of_space_gives_a_bonus_and_trains(observations: str, actions: str) -> None:
     wrapper = E3BRewardWrapper(venv_of(observations=observations, actions=actions), seed=0)
     wrapper.reset()
     wrapper.action_space.seed(0)
-    paid = []
+    intrinsic = []
     for _ in range(6):
         _, _, _, infos = wrapper.step(np.stack([wrapper.action_space.sample() for _ in range(2)]))
-        paid += [info["intrinsic_reward"] for info in infos]
-    assert max(paid) > 0
+        intrinsic += [info["intrinsic_reward"] for info in infos]
+    assert max(intrinsic) > 0
     assert math.isfinite(wrapper.train_encoder()["inverse_loss"])
 
 
@@ -82,17 +84,17 @@ def test_a_bonus_object_and_the_algebra_of_bonuses() -> None:
     venv = venv_of()
     e3b = make_bonus("e3b", venv.observation_space, venv.action_space, 2, seed=0)
     count = InverseSqrtCount(full_observation)
-    paid = [
-        told(play(E3BRewardWrapper(venv_of(), bonus, beta=1.0, normaliser="none"), 6)[1], "intrinsic_reward")
+    intrinsic = [
+        values_of(play(E3BRewardWrapper(venv_of(), bonus, beta=1.0, normaliser="none"), 6)[1], "intrinsic_reward")
         for bonus in (e3b, count, e3b + 2.0 * count)
     ]
-    np.testing.assert_allclose(paid[2], paid[0] + 2 * paid[1], rtol=1e-4)
+    np.testing.assert_allclose(intrinsic[2], intrinsic[0] + 2 * intrinsic[1], rtol=1e-4)
 
 
 def test_beta_extrinsic_and_clip_mix_the_reward() -> None:
     options: dict[str, Any] = {"seed": 0, "normaliser": "none"}
     rewards, infos = play(E3BRewardWrapper(venv_of(), beta=0.5, extrinsic=0.0, **options), 12)
-    inner, outer = told(infos, "intrinsic_reward"), told(infos, "extrinsic_reward")
+    inner, outer = values_of(infos, "intrinsic_reward"), values_of(infos, "extrinsic_reward")
     assert outer.max() == 0.5
     np.testing.assert_allclose(rewards, inner, rtol=1e-6)
     clipped, _ = play(E3BRewardWrapper(venv_of(), beta=1.0, clip=0.3, **options), 12)
@@ -121,7 +123,7 @@ def test_a_seed_gives_the_same_rewards_again_and_leaves_the_global_generator_alo
 
 def test_infos_carry_the_parts_and_an_episode_ends_with_its_sums() -> None:
     _, infos = play(E3BRewardWrapper(venv_of(2), seed=0), 9)
-    inner, outer = told(infos, "intrinsic_reward"), told(infos, "extrinsic_reward")
+    inner, outer = values_of(infos, "intrinsic_reward"), values_of(infos, "extrinsic_reward")
     for env, length in ((0, 4), (1, 5)):
         ends = [t for t in range(9) if "episode_intrinsic_reward" in infos[t][env]]
         assert ends == list(range(length - 1, 9, length))
@@ -135,7 +137,9 @@ def test_an_early_reset_starts_new_sums() -> None:
     wrapper = E3BRewardWrapper(venv_of(1), seed=0)
     play(wrapper, 2)
     _, infos = play(wrapper, 4)
-    assert infos[3][0]["episode_intrinsic_reward"] == pytest.approx(told(infos, "intrinsic_reward").sum(), rel=1e-5)
+    assert infos[3][0]["episode_intrinsic_reward"] == pytest.approx(
+        values_of(infos, "intrinsic_reward").sum(), rel=1e-5
+    )
 
 
 def test_the_environments_own_info_dict_is_not_written_to() -> None:
@@ -197,7 +201,7 @@ def test_norm_and_training_flags() -> None:
     wrapper.training = False
     assert len(wrapper.explorer.record) == 0
     _, infos = play(wrapper, 3)
-    np.testing.assert_allclose(sorted(set(told(infos, "intrinsic_reward").ravel()))[-1], 1.0)
+    np.testing.assert_allclose(sorted(set(values_of(infos, "intrinsic_reward").ravel()))[-1], 1.0)
     wrapper.norm = True
     assert wrapper.explorer.mixer.sigma == sigma
     assert len(wrapper.explorer.record) == 0
@@ -226,9 +230,9 @@ def test_save_and_load_continue_exactly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sees", ["view", ["view", "position"]])
 def test_what_the_encoder_sees_is_saved(tmp_path: Path, sees: Any) -> None:
-    wrapper = E3BRewardWrapper(make_world("Rooms-K3-v0", n_envs=2, seed=0), seed=0, sees=sees)
+    wrapper = E3BRewardWrapper(make_suite_env("Rooms-K3-v0", n_envs=2, seed=0), seed=0, sees=sees)
     wrapper.save(tmp_path / "bonus.pt")
-    loaded = E3BRewardWrapper.load(tmp_path / "bonus.pt", make_world("Rooms-K3-v0", n_envs=2, seed=0))
+    loaded = E3BRewardWrapper.load(tmp_path / "bonus.pt", make_suite_env("Rooms-K3-v0", n_envs=2, seed=0))
     encoder = loaded.bonus.representation.encoder
     assert isinstance(encoder, PartialEncoder)
     assert encoder.keys == ({sees} if isinstance(sees, str) else set(sees))
@@ -276,7 +280,7 @@ def test_another_number_of_environments_keeps_what_was_learned(tmp_path: Path) -
     play(wrapper, 20)
     wrapper.train_encoder()
     wrapper.save(tmp_path / "episodic.pt")
-    loaded = E3BRewardWrapper.load(tmp_path / "episodic.pt", venv_of(3))  # nothing to warn about: episodes start anew
+    loaded = E3BRewardWrapper.load(tmp_path / "episodic.pt", venv_of(3))  # nothing to warn about: episodes start again
     assert loaded.explorer.mixer.sigma == wrapper.explorer.mixer.sigma
     assert play(loaded, 3)[0].shape == (3, 3)
     lifelong = E3BRewardWrapper(venv_of(2), "e3b-nonepisodic", seed=0)
@@ -335,12 +339,12 @@ def test_pickling_leaves_the_venv_out_and_set_venv_gives_it_back() -> None:
         fresh.step(np.array([0, 0]))
 
 
-def test_evaluation_pays_the_environments_own_reward_and_never_trains() -> None:
+def test_evaluation_gives_the_environments_own_reward_and_never_trains() -> None:
     wrapper = E3BRewardWrapper(venv_of(), beta=10.0, extrinsic=0.0, clip=0.1, seed=0)
     evaluated = wrapper.evaluation(venv_of())
     rewards, infos = play(evaluated, 12)
     assert rewards.max() == 0.5
-    assert set(told(infos, "intrinsic_reward").ravel()) == {0.0}
+    assert set(values_of(infos, "intrinsic_reward").ravel()) == {0.0}
     assert not evaluated.training
     assert wrapper.explorer.mixer.sigma == 1.0
 
@@ -483,14 +487,14 @@ def test_a_venv_that_hides_its_last_observations_is_reported_once() -> None:
     with pytest.warns(UserWarning, match="Hiding end without infos") as caught:
         _, infos = play(wrapper, 9)
     assert len(caught) == 1
-    paid = told(infos, "intrinsic_reward")[:, 0]
-    assert [t for t in range(9) if paid[t] == 0.0] == [3, 7]
+    intrinsic = values_of(infos, "intrinsic_reward")[:, 0]
+    assert [t for t in range(9) if intrinsic[t] == 0.0] == [3, 7]
 
 
-def test_a_wiped_last_observation_pays_nothing_without_a_warning() -> None:
+def test_a_blanked_terminal_observation_has_no_bonus_and_no_warning() -> None:
     _, infos = play(E3BRewardWrapper(venv_of(1, wiped=True), seed=0), 9)
-    paid = told(infos, "intrinsic_reward")[:, 0]
-    assert [t for t in range(9) if paid[t] == 0.0] == [3, 7]
+    intrinsic = values_of(infos, "intrinsic_reward")[:, 0]
+    assert [t for t in range(9) if intrinsic[t] == 0.0] == [3, 7]
 
 
 def test_no_warnings_in_ordinary_use() -> None:

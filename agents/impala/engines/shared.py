@@ -1,11 +1,11 @@
-"""Memory that the learner and its actors see alike, and the weights in it.
+"""Memory that the learner shares with its actors, and the policy's weights in it.
 
-Forked actors inherit an anonymous mapping: it needs no room in /dev/shm, and nothing of it is left when everybody is
-killed. Spawned ones get torch's shared memory.
+Forked actors inherit an anonymous mapping, which needs no space in /dev/shm and vanishes when all processes are killed.
+Spawned actors get torch's shared memory.
 
-Weights lie in two slots; the learner writes the one that is not the newest. Readers and the writer hold a lock on the
-slot's byte of a file without a name, so that nobody sees half an update; the kernel takes back the locks of a process
-that dies, which a lock in shared memory would not survive.
+The weights have two slots; the learner writes to the one that is not the newest. Readers and the writer lock the slot's
+byte of an unnamed file, so that no process reads half an update. The kernel releases the locks of a process that dies,
+which a lock in shared memory would not survive.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class SlotLocks:
 
     @contextmanager
     def writing(self, slot: int) -> Iterator[bool]:
-        """Does not wait: gives False where somebody reads."""
+        """Does not wait: returns False while a process reads."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, slot)
         except (BlockingIOError, PermissionError):  # systems differ in how they say so

@@ -42,7 +42,7 @@ _OPTIONS = (
     "color,showexp,nobones,nolegacy,nocmdassist,disclose:-i -a -v -g -c -o,!tombstone,runmode:teleport,mention_walls,"
     "nosparkle,showscore,pettype:none"
 )
-"""MiniHack's, but the game says less when it is over: nobody sees it, and it costs as much as a dozen steps."""
+"""MiniHack's options, with less text at the end of a game: it is not shown, and costs as much as a dozen steps."""
 _SCORES = ("record", "logfile", "xlogfile")
 """Files in which NetHack notes every game that ended; it reads the first one only."""
 _GAMES_PER_LOG = 64

@@ -6,7 +6,7 @@ else, or where TMPDIR says so, under the system's temporary directory. It goes a
 * when the last game is closed or collected, and at interpreter exit;
 * after a kill -9 or a crash: a tiny shell waits for the end of this process on a pipe and then deletes the
   root;
-* at the latest when the next root is made: roots whose lock nobody holds are swept (machine crash, batch
+* at the latest when the next root is made: roots whose lock is free are removed (machine crash, batch
   systems that kill all).
 """
 

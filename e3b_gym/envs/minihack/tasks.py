@@ -1,6 +1,6 @@
 """MiniHack's tasks as data: what each id means, without importing the simulator.
 
-The sixteen ids of Henaff et al. 2022 (Appendix C.1.1) carry `paper=True`; beside them stand the unrestricted
+The sixteen ids of Henaff et al. 2022 (Appendix C.1.1) have `paper=True`; the others are the unrestricted
 skill tasks, under MiniHack's name ("-Full-v0") and the paper's ("-v0"), the half of LavaCross without wands and horns,
 WoD with a sleeping monster, and the MultiRoom and LavaCrossing families they come from. Actions, time limits and levels
 are MiniHack 1.0's, with two fixes: an id with "N4" has four rooms (MiniGrid's N4-S5-v0 has six), and LavaCrossing is
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 MAP_WIDTH, MAP_HEIGHT = 76, 21
-"""The largest MAP block that a NetHack level holds beside its borders (columns, rows)."""
+"""The largest MAP block that a NetHack level holds within its borders (columns, rows)."""
 
 Layout = Literal["standard", "authors"]
 """Of MultiRoom: MiniHack 1.0's grid with as many rooms as the id says, or what the paper's authors had."""
@@ -36,7 +36,7 @@ def _count(number: int, thing: str) -> str:
 
 @dataclass(frozen=True)
 class MultiRoom:
-    """A chain of rooms joined by doors, drawn anew for every episode by MiniGrid's generator."""
+    """A chain of rooms joined by doors, drawn again for every episode by MiniGrid's generator."""
 
     rooms: int
     max_room_size: int = 10
@@ -54,7 +54,7 @@ class MultiRoom:
 
 @dataclass(frozen=True)
 class LavaCrossing:
-    """A square room cut by lava rivers with one ford each, drawn anew for every episode by MiniGrid's
+    """A square room cut by lava rivers with one ford each, drawn again for every episode by MiniGrid's
     generator.
     """
 

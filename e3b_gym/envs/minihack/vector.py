@@ -73,7 +73,7 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
     ) -> tuple[Batch, dict[str, Any]]:
         """Starts all games.
 
-        An int seeds game i with seed + i; a list gives each its own (None: go on). `options` are not used.
+        An int seeds game i with seed + i; a list gives each its own (None: continue). `options` are not used.
         """
         self._check_open()
         for i, game_seed in enumerate(self._seeds(seed)):

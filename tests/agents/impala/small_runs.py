@@ -16,7 +16,7 @@ LAVA = {"env": "MiniHack-MultiRoom-N6-Lava-v0", "net": "fast", "lstm": 8}
 
 
 def small(method: str = "e3b", **options) -> Config:
-    """Rooms with episodes of 7 steps, 4 worlds, unrolls of 6."""
+    """Rooms with episodes of 7 steps, 4 environments, unrolls of 6."""
     sizes = {"engine": "inline", "n_envs": 4, "n_steps": 6, "batch_size": None, "lstm": 8, "dim": 8}
     return Config(**{**ROOMS, **sizes, "bonus": BonusConfig.of(method, "paper"), **options})
 

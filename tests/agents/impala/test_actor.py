@@ -39,7 +39,7 @@ def same(tree, other):
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
+def test_the_recorded_unrolls_are_what_the_environments_did(run, playing):
     config = RUNS[run]
     actor, _ = playing(config)
     rollout = room_for(actor, config)  # filled again and again, as in training
@@ -66,9 +66,9 @@ def test_the_recorded_unrolls_are_what_the_worlds_did(run, playing):
                 ends += 1
                 assert rollout.episode_length[t, i] == lengths[i]
                 assert rollout.episode_return[t, i] == pytest.approx(returns[i])
-                told = infos["final_info"]
-                assert rollout.success[t, i] == (told["is_success"][i] if "is_success" in told else -1)
-                assert rollout.terminal_known[t, i] == told.get("final_observation_valid", done)[i]
+                final = infos["final_info"]
+                assert rollout.success[t, i] == (final["is_success"][i] if "is_success" in final else -1)
+                assert rollout.terminal_known[t, i] == final.get("final_observation_valid", done)[i]
                 if rollout.terminal_known[t, i]:
                     here = tree_map(lambda leaf, t=t, i=i: leaf[t, i], arrived)
                     assert same(here, infos["final_obs"][i])
@@ -127,7 +127,7 @@ def test_new_weights_count_from_the_next_unroll_on(playing):
 
 
 def test_an_actors_rollout_may_be_overwritten_by_others(playing):
-    """The worlds go on from the actor's own copy, not from the arrays it handed over."""
+    """Environments continue from the actor's own copy, not from the arrays it handed over."""
     config = small(n_steps=4)
     one, _ = playing(config)
     other, _ = playing(config)
@@ -167,7 +167,7 @@ def test_actions_follow_the_logits(playing):
     np.testing.assert_allclose(share, [0.5, 0.25, 0.15, 0.1, 0], atol=0.05)
 
 
-def test_actors_meet_worlds_of_their_own():
+def test_no_two_actors_share_an_environment():
     config = small()
     seeds = {config.env_seed(actor, restarts) for actor in range(8) for restarts in range(8)}
     assert len(seeds) == 64

@@ -63,7 +63,7 @@ def test_published_weights_are_copies():
         assert not torch.from_numpy(rollout.logits).isnan().any()
 
 
-def test_a_run_that_continues_meets_new_worlds():
+def test_a_resumed_run_gets_new_environments():
     config = small(env_options={"max_steps": 7})
     first = make_engine(config)
     assert isinstance(first, InlineEngine)

@@ -275,7 +275,7 @@ def test_gradients_are_clipped_to_the_length_asked_for():
         (stats["policy_grad_norm"], learner.policy.parameters(), 0.01),
         (stats["encoder_grad_norm"], learner.explorer.bonus.parameters(), 0.001),
     ):
-        assert length > limit  # told before clipping
+        assert length > limit  # the norm before clipping
         assert torch.stack([w.grad.norm() for w in weights if w.grad is not None]).norm() == pytest.approx(
             limit, rel=1e-4
         )
@@ -305,7 +305,7 @@ def columns_at_a_time(columns, method):
 
 @pytest.mark.parametrize("method", ["e3b-random", "count"])
 @pytest.mark.parametrize("columns", [1, 2])
-def test_columns_in_several_batches_pay_as_all_at_once(method, columns):
+def test_columns_in_several_batches_get_the_bonus_of_one_batch(method, columns):
     bonuses, memory = columns_at_a_time(columns, method)
     wanted, whole = columns_at_a_time(None, method)
     np.testing.assert_allclose(bonuses, wanted, rtol=1e-4)
@@ -318,7 +318,7 @@ def test_columns_in_several_batches_pay_as_all_at_once(method, columns):
 
 
 @pytest.mark.parametrize("method", ["e3b-random", "count", "noveld"])
-def test_unrolls_of_two_actors_interleaved_pay_as_alone(method):
+def test_interleaved_unrolls_of_two_actors_get_the_bonus_of_each_alone(method):
     config = small(engine="process", actors=2, method=method, encoder_learning_rate=1e-30)
     actors = [actor_with_weights(config, number)[0] for number in (0, 1)]
     spaces = actors[0].envs.single_observation_space, actors[0].envs.single_action_space
@@ -326,9 +326,9 @@ def test_unrolls_of_two_actors_interleaved_pay_as_alone(method):
     together = Learner(config, *spaces)
     alone = [Learner(config, *spaces) for _ in range(2)]
     for number, rollout in rollouts:
-        paid = together.learn(rollout)[0]["bonus"]
-        assert paid == pytest.approx(alone[number].learn(rollout)[0]["bonus"], rel=1e-5)
-        assert paid > 0
+        mean_bonus = together.learn(rollout)[0]["bonus"]
+        assert mean_bonus == pytest.approx(alone[number].learn(rollout)[0]["bonus"], rel=1e-5)
+        assert mean_bonus > 0
 
 
 def test_policy_features_come_from_the_learners_present_weights():
@@ -352,10 +352,10 @@ MESSAGES = {**LAVA, "env_options": {"max_steps": 4}, "n_envs": 2, "n_steps": 5}
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_takes_updates(method):
-    world = (
+    env_settings = (
         DICT if method.endswith(("position", "image", "subsampled")) else MESSAGES if method.endswith("message") else {}
     )
-    engine, learner = started(small(method=method, **world))
+    engine, learner = started(small(method=method, **env_settings))
     before = copy.deepcopy(learner.policy.state_dict())
     encoder = [weight.clone() for weight in learner.explorer.bonus.parameters() if weight.requires_grad]
     try:
@@ -438,7 +438,7 @@ def same_numbers(one, other) -> bool:
     return torch.allclose(one, other, 0, 0, equal_nan=True) if isinstance(one, torch.Tensor) else one == other
 
 
-def test_after_a_bad_reward_training_goes_on():
+def test_after_a_bad_reward_training_can_continue():
     learner, rollout = lagged(small())
     good = rollout.reward.copy()
     poison_reward(learner, rollout)
@@ -452,7 +452,7 @@ def test_after_a_bad_reward_training_goes_on():
 
 
 @pytest.mark.parametrize("method", ["e3b", "agac", "noveld", "e3b-policy"])
-def test_a_saved_learner_goes_on_as_if_nothing_had_happened(method):
+def test_a_saved_learner_continues_with_the_same_numbers(method):
     learner, rollout = lagged(small(method=method))
     saved = torch.load(io.BytesIO(state_bytes(learner)), weights_only=True)
     other, _ = lagged(small(method=method, seed=9), updates=0)
@@ -482,7 +482,7 @@ def test_policy_and_encoder_start_with_other_weights():
     assert not any(torch.equal(trunk[name], phi[name]) for name in weights)
 
 
-def test_unknown_last_observations_are_neither_paid_nor_counted_in_the_scale():
+def test_unknown_terminal_observations_get_no_bonus_and_do_not_change_the_scale():
     learner, rollout = lagged(small(method="e3b-random", n_steps=10), updates=0)
     rollout.terminal_known[:] = False
     learner.learn(rollout)

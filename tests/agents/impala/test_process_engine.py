@@ -75,7 +75,7 @@ def test_an_unroll_is_the_work_of_one_version() -> None:
         assert all(now - used <= 6 for now, used in enumerate(seen, 1))
 
 
-def test_each_actor_goes_on_where_it_was() -> None:
+def test_each_actor_continues_where_it_was() -> None:
     last: dict[int, Rollout] = {}
     with running(small(actors=2)) as (engine, _):
         for _ in range(40):
@@ -109,7 +109,7 @@ def test_a_real_minihack_run_learns() -> None:
         assert all(engine.actor_seconds[0][stage] > 0 for stage in ("load", "act", "env"))
 
 
-def test_a_killed_actor_is_replaced_and_starts_in_new_worlds() -> None:
+def test_a_killed_actor_is_replaced_and_starts_in_new_environments() -> None:
     with running(small(actors=2)) as (engine, _):
         first = next(rollout for rollout in iter(lambda: taken(engine), None) if rollout.actor == 0)
         last = {0: first, 1: None}
@@ -123,7 +123,7 @@ def test_a_killed_actor_is_replaced_and_starts_in_new_worlds() -> None:
                 last[rollout.actor] = rollout
             assert engine.state_dict()["starts"] == [kills + 1, 1]
             fresh = False
-            while not fresh:  # the other actor goes on; what the dead one had finished is still good
+            while not fresh:  # the other actor continues; what the dead one had finished is still good
                 rollout = taken(engine)
                 fresh = rollout.actor == 0 and not continues(last[0], rollout)
                 assert fresh or last[rollout.actor] is None or continues(last[rollout.actor], rollout)
@@ -185,7 +185,7 @@ def troublesome(**options: Any) -> Config:
     return small(env="Troublesome-v0", env_options=options)
 
 
-def test_actors_work_beside_a_learner_with_threads() -> None:
+def test_actors_work_with_a_learner_that_has_threads() -> None:
     """A fork of a process that has used OpenMP's threads has none of them, and would wait for them for ever."""
     torch.set_num_threads(2)
     try:
@@ -202,7 +202,7 @@ def test_actors_work_beside_a_learner_with_threads() -> None:
         torch.set_num_threads(1)
 
 
-def test_an_error_in_an_actor_is_told_and_overcome(tmp_path: Path) -> None:
+def test_an_error_in_an_actor_is_reported_and_the_actor_replaced(tmp_path: Path) -> None:
     with running(troublesome(trouble="error", after=9, mark=str(tmp_path / "mark"))) as (engine, _):
         with pytest.warns(ActorWarning, match=r"(?s)actor 0 was replaced.*Traceback.*ArithmeticError: the simulator"):
             rollouts = [taken(engine) for _ in range(4)]
@@ -219,7 +219,7 @@ def test_an_actor_that_always_fails_stops_the_run_with_its_traceback() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::agents.impala.engines.roster.ActorWarning")
-def test_an_actor_that_fails_now_and_then_goes_on_for_ever() -> None:
+def test_an_actor_that_fails_now_and_then_is_always_replaced() -> None:
     with running(troublesome(trouble="error", after=9)) as (engine, _):
         for _ in range(6):
             taken(engine)
@@ -253,7 +253,7 @@ def test_a_learner_that_takes_its_time_finds_its_actors_alive() -> None:
         assert engine.state_dict() == {"starts": [1]}
 
 
-def test_a_resumed_run_meets_new_worlds() -> None:
+def test_a_resumed_run_gets_new_environments() -> None:
     config = small(actors=2)
     with running(config) as (engine, _):
         first, state = {r.actor: r for r in (taken(engine) for _ in range(12))}, engine.state_dict()
@@ -288,7 +288,7 @@ def test_a_policy_must_be_published_first() -> None:
     engine.close()
 
 
-def _learn_on_and_on(end: str, folder: Path, news: Any) -> None:
+def _learn_without_end(end: str, folder: Path, reports: Any) -> None:
     """A run in a session of its own, as a terminal would start it: it hears Ctrl-C even if these tests do not."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
@@ -304,7 +304,7 @@ def _learn_on_and_on(end: str, folder: Path, news: Any) -> None:
                 learner.learn(rollout)
             engine.publish(learner.policy, learner.version)
             if learner.version == 3:
-                news.send(engine.processes)
+                reports.send(engine.processes)
             if learner.version == 6 and end == "crash":
                 raise ArithmeticError("as a learner may crash")
     except KeyboardInterrupt:
@@ -317,7 +317,7 @@ def _learn_on_and_on(end: str, folder: Path, news: Any) -> None:
 def test_no_actor_outlives_its_learner(end: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    run = context.Process(target=_learn_on_and_on, args=(end, tmp_path, theirs))
+    run = context.Process(target=_learn_without_end, args=(end, tmp_path, theirs))
     run.start()
     assert ours.poll(PATIENCE)
     actors = [psutil.Process(pid) for pid in ours.recv()]

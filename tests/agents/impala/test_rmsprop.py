@@ -38,7 +38,7 @@ def test_weights_and_state_are_those_of_torch():
     torch.testing.assert_close(fast.state_dict()["state"], plain.state_dict()["state"], rtol=1e-6, atol=1e-7)
 
 
-def test_a_state_of_torch_goes_on_here():
+def test_training_continues_from_a_state_of_torchs_rmsprop():
     theirs = network()
     plain = torch.optim.RMSprop(theirs.parameters(), **SETTINGS)
     descend(theirs, plain, 3)

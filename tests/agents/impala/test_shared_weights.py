@@ -61,7 +61,7 @@ def test_a_reader_that_is_killed_leaves_no_lock() -> None:
     assert weights.write(policy_weights, 2)
 
 
-def test_publishing_is_quick_beside_an_update_of_the_papers_network() -> None:
+def test_publishing_is_quick_compared_with_an_update_of_the_papers_network() -> None:
     """24 million weights, as many as the paper's policy has, in less than 1 s even on a busy machine."""
     weights = {f"layer{i}": torch.randn(1024, 1024) for i in range(24)}
     shared = SharedWeights(weights, inherited=True)

@@ -73,7 +73,7 @@ def test_the_fixed_point_is_the_value_of_the_cut_policy(rho_bar, c_bar):
     generator = torch.Generator().manual_seed(0)
     states, actions, gamma = 3, 2, 0.9
     move = torch.randint(states, (states, actions), generator=generator)  # deterministic moves
-    pay = torch.randn(states, actions, generator=generator, dtype=torch.float64)
+    mean_reward = torch.randn(states, actions, generator=generator, dtype=torch.float64)
     pi = torch.rand(states, actions, generator=generator, dtype=torch.float64).add(0.1)
     mu = torch.rand(states, actions, generator=generator, dtype=torch.float64).add(0.1)
     pi, mu = pi / pi.sum(1, keepdim=True), mu / mu.sum(1, keepdim=True)
@@ -82,7 +82,7 @@ def test_the_fixed_point_is_the_value_of_the_cut_policy(rho_bar, c_bar):
     moves = torch.zeros(states, states, dtype=torch.float64)
     for a in range(actions):
         moves[torch.arange(states), move[:, a]] += cut[:, a]
-    value = torch.linalg.solve(torch.eye(states) - gamma * moves, (cut * pay).sum(1))
+    value = torch.linalg.solve(torch.eye(states) - gamma * moves, (cut * mean_reward).sum(1))
     for start in range(states):
         expected = 0.0
         for plan in torch.cartesian_prod(*[torch.arange(actions)] * 3):
@@ -94,7 +94,7 @@ def test_the_fixed_point_is_the_value_of_the_cut_policy(rho_bar, c_bar):
             v = vtrace(
                 log_ratio,
                 torch.full((3, 1), gamma, dtype=torch.float64),
-                pay[here, plan][:, None],
+                mean_reward[here, plan][:, None],
                 value[here][:, None],
                 value[path[-1:]],
                 rho_bar,

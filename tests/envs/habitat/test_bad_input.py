@@ -123,7 +123,7 @@ def test_a_file_that_holds_no_episodes_is_named(content: bytes, tmp_path: Path) 
         make(ID, split="val", data_path=str(file))
 
 
-def test_a_file_written_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_rewritten_is_read_again(tmp_path: Path) -> None:
     path = write_episodes(tmp_path, [episode()])
     assert make(ID, split="val", size=4, data_path=path).num_episodes == 1
     file = Path(path.format(split="val"))

@@ -1,4 +1,4 @@
-"""Coverage: what habitat-lab's fog of war reveals of the navigable floor, and the authors' ratio beside it."""
+"""Coverage: what habitat-lab's fog of war reveals of the navigable floor, and the authors' ratio."""
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ def test_it_reveals_what_habitat_s_own_map_reveals() -> None:
         env.step(action)
         stock.update_metric(env.habitat.current_episode, None)
     theirs = stock.get_metric()["fog_of_war_mask"] == 1
-    assert (theirs != env.exploration.seen).mean() < 0.002  # their path, drawn 20 cm broad, opens walls beside it
+    assert (theirs != env.exploration.seen).mean() < 0.002  # their path, drawn 20 cm broad, opens walls next to it
 
 
 def test_the_authors_ratio_is_larger_and_counts_what_is_drawn() -> None:

@@ -191,7 +191,7 @@ def test_an_unwritable_cache_falls_back_to_a_temporary_directory(tmp_path: Path,
 def test_a_user_without_a_home_gets_a_temporary_directory(tmp_path: Path, monkeypatch) -> None:
     for name in ("E3B_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "~")  # so it is where nobody knows the user
+    monkeypatch.setenv("HOME", "~")  # as for a user without an entry
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert dataset._directory.__wrapped__().parent == tmp_path
 

@@ -83,7 +83,7 @@ def test_turning_left_moves_what_is_seen_to_the_right() -> None:
     assert np.abs(after[4, 180].astype(int) - centre).max() <= 12  # the light is the same, the texel may not be
 
 
-def test_homes_are_told_apart_by_their_looks() -> None:
+def test_homes_are_distinguished_by_their_looks() -> None:
     """Mean colours of what is seen spread widely over places: a network has something to go by."""
     seen = []
     for number in range(30):

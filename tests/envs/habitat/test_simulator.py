@@ -187,7 +187,7 @@ def test_seeds_fix_the_points_that_are_sampled(sim: FloorPlanSim) -> None:
     assert sim.sample_navigable_point() == first
 
 
-def test_a_place_where_nobody_can_stand_is_refused(sim: FloorPlanSim) -> None:
+def test_a_place_that_is_not_walkable_is_refused(sim: FloorPlanSim) -> None:
     with pytest.raises(ValueError, match=r"cannot stand at \(0\.00, 0\.00, 0\.00\) in 'home-0803'"):
         sim.set_agent_state([0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="rotation must be about the y axis"):
