@@ -23,7 +23,7 @@ from experiments.scheduler import Scheduler, State
 from experiments.studies import Run
 
 DEMO = STUDIES["demo"]
-FRAMES = 20_000
+FRAMES = 1_000_000
 OFTEN = {"checkpoint_minutes": 0.02, "log_seconds": 0.2}
 
 
@@ -81,10 +81,9 @@ def test_a_killed_run_is_resumed_and_loses_a_checkpoint_interval_at_most(tmp_pat
     saved = newest_checkpoint(job.folder)
     trainer.kill()
     until(scheduler, lambda: resumed_at(job.log))
-    assert resumed_at(job.log)[0] >= saved
-    until(scheduler, lambda: job.state not in (State.TRAINING, State.MEASURING))
-    assert job.state is State.FINISHED
-    assert job.progress.frames >= FRAMES
+    assert resumed_at(job.log)[0] >= saved > 0
+    scheduler.stop()
+    scheduler.wait()
 
 
 def test_a_run_that_is_killed_before_it_gets_further_has_failed(tmp_path: Path) -> None:
@@ -115,10 +114,9 @@ def test_a_task_whose_worker_is_killed_is_resumed_by_another(cluster: Cluster, t
         saved = newest_checkpoint(job.folder)
         os.kill(trainer.ppid(), signal.SIGKILL)  # the worker of Ray
         until(scheduler, lambda: resumed_at(job.log))
-        assert resumed_at(job.log)[0] >= saved
-        until(scheduler, lambda: job.state not in (State.TRAINING, State.MEASURING))
-        assert job.state is State.FINISHED
-        assert job.progress.frames >= FRAMES
+        assert resumed_at(job.log)[0] >= saved > 0
+        scheduler.stop()
+        scheduler.wait()
     finally:
         scheduler.close()
 
