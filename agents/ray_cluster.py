@@ -24,6 +24,8 @@ import agents
 import e3b_gym
 
 _ANSWER_SECONDS = 10.0  # for the head of a cluster to accept a connection
+_SETTINGS = b"\x04"  # type of the frame with which each side of HTTP/2, and so of gRPC, begins
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 _NODE_SECONDS = 120.0  # for a machine to tell which code it has; a first worker may take a while to start
 ENVIRONMENT = {  # of a Ray that is started here
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -93,17 +95,23 @@ def _start(address: str | None, cores: int) -> None:
         "logging_level": logging.ERROR,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
     }
-    with _sigterm_kept():
-        if address is None:
-            ray.init(address="local", num_cpus=cores, include_dashboard=False, **options)
-            return
+    if address is None:
+        where, remedy = (
+            "a Ray of this machine's own",
+            "it has 30 seconds to start; try again on a less busy machine",
+        )
+        options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
+    else:
+        where, remedy = f"the Ray cluster at {address}", _SAME
+        options["address"] = address
         if address != "auto":
             _require_answer(address)
-        try:
-            ray.init(address=address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            ray.shutdown()  # what it has begun
-            raise ValueError(f"cannot use the Ray cluster at {address}: {error}; {_SAME}") from error
+    try:
+        with _sigterm_kept():
+            ray.init(**options)
+    except Exception as error:  # of many kinds
+        ray.shutdown()  # what it has begun
+        raise ValueError(f"cannot use {where}: {error}; {remedy}") from error
 
 
 @contextmanager
@@ -120,12 +128,15 @@ def _sigterm_kept() -> Iterator[None]:
 
 
 def _require_answer(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Raises ValueError where no gRPC server, such as Ray's, answers; Ray itself would try for a quarter of an hour."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
         raise ValueError(f"ray_address is host:port of a cluster's head, or auto; got {address!r}")
     try:
-        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+        with socket.create_connection((host, int(port)), _ANSWER_SECONDS) as connection:
+            connection.sendall(_HTTP2_PREFACE)
+            if os.environ.get("RAY_USE_TLS") != "1" and connection.recv(4)[3:] != _SETTINGS:
+                raise ConnectionError("what answers there is not Ray")
     except (OSError, OverflowError) as error:
         raise ValueError(
             f"no Ray cluster answers at {address} ({error}); start one there with ray start --head, or correct the "

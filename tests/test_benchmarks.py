@@ -84,6 +84,7 @@ def test_the_table_of_machines_names_what_limits_each_number() -> None:
 
 
 def test_every_contender_of_scale_is_a_run() -> None:
-    for name in scale.CONTENDERS:
-        if "learners" not in name:
-            assert scale.config_of(name).engine == name.split(",")[0]
+    configs = {name: scale.config_of(name) for name in scale.CONTENDERS}
+    assert [config.engine for config in configs.values()] == ["inline", "process", "ray", "process", "ray", "inline"]
+    assert [config.actors for config in configs.values()] == [1, 1, 1, 2, 2, 1]
+    assert configs["learners=2, inline"].learners == 2

@@ -197,11 +197,14 @@ def refused(config: Config) -> str:
     return str(caught.value)
 
 
-def test_an_address_that_does_not_answer_is_one_line(cluster: Cluster) -> None:
+def test_an_address_that_does_not_answer_is_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "_ANSWER_SECONDS", 0.5)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         assert f"no Ray cluster answers at {address}" in refused(on_ray(cluster, ray_address=address))
+        unused.listen()  # as another program may
+        assert f"no Ray cluster answers at {address} (timed out)" in refused(on_ray(cluster, ray_address=address))
     assert "host:port" in refused(on_ray(cluster, ray_address="ray://somewhere:10001"))
 
 
