@@ -34,6 +34,7 @@ from agents.impala.training import Training
 from e3b_gym.unroll import tree_leaves
 
 ROOT = Path(__file__).parents[3]
+START = 5 * PATIENCE  # a Ray and its workers, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -197,15 +198,15 @@ def refused(config: Config) -> str:
     return str(caught.value)
 
 
-def test_an_address_that_does_not_answer_is_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "_ANSWER_SECONDS", 0.5)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        assert f"no Ray cluster answers at {address}" in refused(on_ray(cluster, ray_address=address))
+        assert f"no Ray cluster answers at {address}" in refused(small(engine="ray", ray_address=address))
         unused.listen()  # as another program may
-        assert f"no Ray cluster answers at {address} (timed out)" in refused(on_ray(cluster, ray_address=address))
-    assert "host:port" in refused(on_ray(cluster, ray_address="ray://somewhere:10001"))
+        assert f"no Ray cluster answers at {address} (timed out)" in refused(small(engine="ray", ray_address=address))
+    assert "host:port" in refused(small(engine="ray", ray_address="ray://somewhere:10001"))
 
 
 def test_more_actors_than_the_cluster_has_cores_are_refused(cluster: Cluster) -> None:
@@ -225,20 +226,22 @@ def test_another_python_on_the_cluster_is_refused(cluster: Cluster, monkeypatch:
     assert "Python: 3.9.1" in message
 
 
-START = 5 * PATIENCE  # a Ray and its workers, on a busy machine
+def _rows(curve: Path) -> int:
+    return max(len(curve.read_text().splitlines()) - 1, 0) if curve.exists() else 0
 
 
 @contextlib.contextmanager
 def train(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """`make train` with a Ray of its own, in a session of its own, as a terminal would start it; once it learns."""
     curve = folder / "progress.csv"
-    before = len(curve.read_text().splitlines()) if curve.exists() else 1
+    before = _rows(curve)
     command = [sys.executable, "-W", "ignore", "-m", "experiments.train", f"RUN={folder}", *options]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as run:
         try:
-            assert eventually(lambda: curve.exists() and len(curve.read_text().splitlines()) > before, START)
+            assert eventually(lambda: run.poll() is not None or _rows(curve) > before, START)
+            assert run.poll() is None, run.communicate()[0]
             yield run
         finally:
             run.kill()
