@@ -14,6 +14,7 @@ from agents import IMPALA, exported
 from agents.checkpoint import CheckpointError, load_checkpoint
 from agents.exported import TRAINED, is_exported, read_exported
 from e3b_gym.envs import make_vec
+from e3b_gym.envs.registry import suite_of
 from experiments import trained as trained_module
 from experiments.evaluate import main as evaluate
 from experiments.export import forget_folders, initial_tables, kind_of, main
@@ -199,3 +200,8 @@ def test_an_agent_of_the_repository_is_small_measured_and_loads(env):
     assert episodes >= 100
     assert value["low"] <= value["mean"] <= value["high"]
     load_checkpoint(folder.checkpoints, kind_of(settings), "latest")
+
+
+def test_the_agents_of_the_repository_cover_three_suites_in_15_mb():
+    assert len({suite_of(env).name for env in SHIPPED}) >= 3
+    assert sum(file.stat().st_size for file in TRAINED.rglob("*") if file.is_file()) <= 5 * LIMIT
