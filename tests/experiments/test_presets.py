@@ -242,7 +242,7 @@ def test_an_unknown_name_is_answered_with_the_closest(name, message):
 
 def test_unknown_options_methods_and_agents_raise_errors_with_the_closest_names():
     with pytest.raises(ValueError, match="did you mean STEPS"):
-        split_arguments(["STEP=3"], ("RUN",))
+        split_arguments(["STEP=3"], ("RUN",), ("STEPS",))
     with pytest.raises(ValueError, match="expected NAME=value, got '--steps'"):
         split_arguments(["--steps"], ("RUN",))
     with pytest.raises(ValueError, match="did you mean noveld"):
