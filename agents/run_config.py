@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from e3b_gym.config import BonusConfig
+from e3b_gym.devices import parse_device
 from e3b_gym.envs import check_options
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.options import Count, Seed, check_fields, field_types
@@ -36,6 +37,11 @@ class RunConfig:
     """Total environment steps."""
     threads: Count = 1
     """Threads of the learner."""
+    device: str = "auto"
+    """Where networks, memory and optimisers are: "cpu", "cuda", "cuda:1"; "auto": a GPU where there is one.
+
+    Environments and the policies that act in them stay on the CPU.
+    """
 
     bonus_preset: ClassVar[str] = "paper"
     """Default preset of `bonus`."""
@@ -46,6 +52,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        parse_device(self.device)
         check_options(self.env_options)
         if self.bonus.method is None:
             raise ValueError("bonus must name a method, so that the run can be read back; got a config without one")

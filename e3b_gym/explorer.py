@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from e3b_gym.bonuses import Bonus, Memory
+from e3b_gym.devices import device_of, find_device
 from e3b_gym.errors import NonFiniteError
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.reward import RewardMixer
@@ -82,9 +83,11 @@ class Explorer:
         self._training = True
         self._modes = {part: part.training for part in bonus.modules()}  # a part in evaluation mode stays in it
         bonus.eval()
-        weights = [weight for weight in bonus.parameters() if weight.requires_grad]
-        self.optimizer = torch.optim.Adam(weights, lr=learning_rate, fused=fused or None) if weights else None
+        self._fused = fused
+        weights = any(weight.requires_grad for weight in bonus.parameters())
+        self.optimizer = self._new_optimizer(learning_rate) if weights else None
         self.peers: Peers = ALONE
+        self._device = device_of(bonus)
         self._memory: Memory | None = None
         self._saved_memory: dict[str, Any] | None = None  # loaded, and given to the memory when that is made
 
@@ -96,6 +99,27 @@ class Explorer:
     @training.setter
     def training(self, value: bool) -> None:
         self._training = value
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder, its optimiser and the memory are, and where unrolls must be."""
+        return self._device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Moves everything to a device; see `e3b_gym.devices.find_device`."""
+        found = find_device(device)
+        if found != self._device:
+            memory = self._saved_memory if self._memory is None else self._memory.state_dict()
+            self.bonus.to(found)
+            if self.optimizer is not None:
+                before, self.optimizer = self.optimizer.state_dict(), self._new_optimizer()
+                load_optimizer(self.optimizer, before)
+            self._device, self._memory, self._saved_memory = found, None, memory
+        return self
+
+    def _new_optimizer(self, learning_rate: float = 1e-3) -> torch.optim.Adam:
+        weights = [weight for weight in self.bonus.parameters() if weight.requires_grad]
+        return torch.optim.Adam(weights, lr=learning_rate, fused=self._fused or None)
 
     @property
     def memory(self) -> Memory:
@@ -131,7 +155,7 @@ class Explorer:
             NonFiniteError: The bonus is NaN or infinite. The memory holds finite numbers only.
         """
         try:
-            bonus = self.bonus.score(features, unroll, self.memory).float().cpu()
+            bonus = self.bonus.score(features, unroll, self.memory).float()
         except NonFiniteError as error:  # a memory refuses embeddings that are not numbers
             raise NonFiniteError(f"the bonus cannot be computed: {error}") from error
         if not bool(torch.isfinite(bonus).all()):

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
@@ -67,12 +68,14 @@ class _Explored:
         bonus: Bonus | None = None,
         *,
         record_steps: int = RECORD_STEPS,
+        device: str | torch.device = "auto",
         **objects: Any,
     ) -> Self:
         """Wraps `env` with what `save` wrote. No code in the file is run. Arguments as in `E3BRewardWrapper.load`."""
         wrapper = cls(env, "none")  # type: ignore[call-arg]
         count = wrapper.explorer.num_envs
-        wrapper.config, wrapper.explorer = load_explorer(path, *wrapper._spaces, count, bonus, objects, record_steps)
+        wrapper.config, explorer = load_explorer(path, *wrapper._spaces, count, bonus, objects, record_steps)
+        wrapper.explorer = _placed(explorer, device)
         return wrapper
 
 
@@ -84,6 +87,8 @@ class E3BVectorReward(_Explored, VectorWrapper):
             with NEXT_STEP they are the observations themselves, and the step that only resets is not scored.
         bonus: a method by name (`e3b_gym.METHODS`), or a bonus object.
         record_steps: how many of the latest steps `train_encoder` trains on.
+        device: of the encoder, its optimiser and the memory; "auto" leaves them where the bonus is, usually on the
+            CPU, whose kernels are faster for small encoders that see one step at a time.
         **settings: preset, beta, extrinsic, normaliser, clip, seed and the method's options, as in `E3BRewardWrapper`.
 
     Example:
@@ -104,6 +109,7 @@ class E3BVectorReward(_Explored, VectorWrapper):
         bonus: str | Bonus = "e3b",
         *,
         record_steps: int = RECORD_STEPS,
+        device: str | torch.device = "auto",
         **settings: Any,
     ) -> None:
         if not isinstance(env, VectorEnv):
@@ -112,7 +118,8 @@ class E3BVectorReward(_Explored, VectorWrapper):
         super().__init__(env)
         self._mode = _autoreset_mode(env)
         self.config = config_of(bonus, **settings)
-        self.explorer = build_explorer(self.config, bonus, *self._spaces, env.num_envs, record_steps)
+        explorer = build_explorer(self.config, bonus, *self._spaces, env.num_envs, record_steps)
+        self.explorer = _placed(explorer, device)
         self._ended = np.zeros(env.num_envs, dtype=bool)
         self._endings = EndingReader(type(env.unwrapped).__name__)
 
@@ -167,15 +174,21 @@ class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], bonus: str | Bonus = "e3b", *, record_steps: int = RECORD_STEPS, **settings: Any
+        self,
+        env: gym.Env[Any, Any],
+        bonus: str | Bonus = "e3b",
+        *,
+        record_steps: int = RECORD_STEPS,
+        device: str | torch.device = "auto",
+        **settings: Any,
     ) -> None:
         if not isinstance(env, gym.Env):
             raise ValueError(f"E3BReward wraps a gymnasium.Env; got {type(env).__name__}")
         refuse_second_bonus(env)
-        RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, **settings)
+        RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, device=str(device), **settings)
         gym.Wrapper.__init__(self, env)
         self.config = config_of(bonus, **settings)
-        self.explorer = build_explorer(self.config, bonus, *self._spaces, 1, record_steps)
+        self.explorer = _placed(build_explorer(self.config, bonus, *self._spaces, 1, record_steps), device)
         self._autoresets = [layer for layer in _layers(env) if isinstance(layer, Autoreset)]
 
     @property
@@ -210,6 +223,10 @@ class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArg
         if done:
             info["episode_intrinsic_reward"], info["episode_extrinsic_reward"] = scored.episodes[0]
         return obs, float(scored.total[0]), terminated, truncated, info
+
+
+def _placed(explorer: OnlineExplorer, device: str | torch.device) -> OnlineExplorer:
+    return explorer if device == "auto" else explorer.to(device)
 
 
 def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -85,6 +85,10 @@ class OnlineExplorer(Explorer):
         self._training = value
         self.record.clear()  # a record has no gaps
 
+    def to(self, device: str | torch.device) -> Self:
+        self._features = None
+        return super().to(device)
+
     def record_up_to(self, steps: int) -> None:
         """Keeps the latest `steps` steps for `train` from now on."""
         self.record = self.record.resized(steps)
@@ -126,8 +130,9 @@ class OnlineExplorer(Explorer):
         extrinsic = np.array(reward, dtype=np.float32)
         require_finite_step(obs, extrinsic, last_observations)
         unroll = self.record.add(action, obs, done, last_observations, restarted=restarted, policy_logits=policy_logits)
+        unroll = unroll.to(self.device)
         self._features = self.embed(unroll, self._features)
-        bonus = self.score(self._features, unroll)[0]  # [N]
+        bonus = self.score(self._features, unroll)[0].cpu()  # [N]
         if not self.training:
             self.record.clear()
         total, intrinsic = self.mix(torch.from_numpy(extrinsic), bonus)
@@ -177,7 +182,8 @@ class OnlineExplorer(Explorer):
         seen: list[dict[str, float]] = []
         with self.training_mode():
             for _ in range(self.trainer.epochs if self.optimizer is not None else 0):
-                for batch in minibatches(unroll, self.trainer, self._order):
+                for part in minibatches(unroll, self.trainer, self._order):
+                    batch = part.to(self.device)
                     seen.append(self.backward(self.embed(batch, graph=True), batch)[0])
                     self.update()
         names = seen[0] if seen else {}
@@ -186,7 +192,7 @@ class OnlineExplorer(Explorer):
     @torch.no_grad()
     def _diagnostics(self, unroll: Unroll) -> dict[str, float]:
         """On one minibatch: these are for curves, and a whole rollout would cost a forward pass."""
-        batch = next(minibatches(unroll, self.trainer, self._order))
+        batch = next(minibatches(unroll, self.trainer, self._order)).to(self.device)
         return self.bonus.diagnostics(self.bonus.embed(batch), batch)
 
     def _statistics(self) -> dict[str, float]:

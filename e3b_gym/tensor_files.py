@@ -27,17 +27,27 @@ _PLAIN = (str, int, float, bool, type(None), Tensor, nn.Parameter)
 
 
 def save_tensors(path: str | Path, content: dict[str, Any]) -> None:
-    """Writes `content`, all or nothing.
+    """Writes `content`, all or nothing; tensors of other devices as they are on the CPU.
 
     Raises:
         ValueError: `content` holds something that `load_tensors` could not read back; nothing was written.
     """
+    content = {name: _on_cpu(value) for name, value in content.items()}
     for name, value in content.items():
         _require_plain(value, name)
     serialised = io.BytesIO()  # first: torch.save hides the error of a full disk behind its own
     torch.save({**content, _CHECKSUM: checksum(content)}, serialised)
     with atomic_write(path) as temporary:
         temporary.write_bytes(serialised.getbuffer())
+
+
+def _on_cpu(value: Any) -> Any:
+    """The value with all its tensors on the CPU."""
+    if isinstance(value, Tensor):
+        return value if value.device.type == "cpu" else value.detach().cpu()
+    if type(value) in _DICTS:
+        return {key: _on_cpu(part) for key, part in value.items()}
+    return type(value)(map(_on_cpu, value)) if type(value) in _SEQUENCES else value
 
 
 def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:

@@ -182,6 +182,16 @@ class Unroll:
         count = self.valid.sum().clamp(min=1) if self.mean_count is None else self.mean_count
         return self.masked(values).sum() / count
 
+    def to(self, device: torch.device) -> Unroll:
+        """Returns the unroll on `device`; itself if it is there."""
+        if self.done.device == device:
+            return self
+
+        def move(tree: Tree) -> Tree:
+            return None if tree is None else tree_map(lambda leaf: leaf.to(device), tree)
+
+        return replace(self, **{name: move(value) for name, value in vars(self).items()})
+
     def window(self, start: int, stop: int) -> Unroll:
         """Returns steps start..stop-1 as a separate unroll."""
         if not 0 <= start <= stop <= self.num_steps:

@@ -43,7 +43,8 @@ from experiments.settings import (
 )
 
 # What may change when a run is resumed, because it does not change what is learned from a frame.
-MAY_CHANGE = ("steps", "threads", "learners", "ray_address", *(field.name for field in dataclasses.fields(RunOptions)))
+_FREE = ("steps", "threads", "learners", "device", "ray_address")
+MAY_CHANGE = (*_FREE, *(field.name for field in dataclasses.fields(RunOptions)))
 
 
 class RunExistsError(ValueError):

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
+import torch
+
 from agents.run_config import RunConfig
+from e3b_gym.devices import find_device, parse_device
 from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
 
 
@@ -134,7 +137,20 @@ class Config(RunConfig):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         shared = {"learners": 1, "n_envs": self.n_envs // self.learners, "rank": rank}
         size = None if self.batch_size is None else self.batch_size // self.learners
-        return PartConfig(**{**values, **shared, "batch_size": size})
+        return PartConfig(**{**values, **shared, "batch_size": size, "device": self._device_of(rank)})
+
+    def _device_of(self, rank: int) -> str:
+        """The device of a learner: the CPU, or a GPU of its own."""
+        device, chosen = find_device(self.device), parse_device(self.device)
+        if device.type == "cpu":
+            return "cpu"
+        count = torch.cuda.device_count()
+        if (chosen is not None and chosen.index is not None) or count < self.learners:
+            raise ValueError(
+                f"each of the {self.learners} learners needs a GPU of its own, and there are {count}; use "
+                "device='cpu', or device='cuda' with as many learners as GPUs"
+            )
+        return f"{device.type}:{rank}"
 
     def without_effect(self) -> dict[str, str]:
         reasons = super().without_effect()

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import gymnasium as gym
+import numpy as np
 import torch
 import xxhash
 from torch import Tensor
@@ -29,6 +30,7 @@ from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
 from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
+from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.explorer import ALONE, Explorer, Peers, backward
 from e3b_gym.optimizers import load_optimizer
@@ -61,6 +63,8 @@ class Learner:
             torch.manual_seed(config.seed)  # one stream for both, so that policy and encoder start with other weights
             self.policy = Policy(networks, observation_space, action_space, config.value_heads)
             made = bonus.make_bonus(observation_space, action_space, slots)
+        self.device = find_device(config.device)
+        self.policy.to(self.device)  # made on the CPU, so that the first weights are the same on every device
         made.bind_policy(self.policy)
         for part in made.modules():
             if isinstance(part, PolicyDivergence):
@@ -72,7 +76,7 @@ class Learner:
             learning_rate=config.encoder_learning_rate,
             max_grad_norm=config.encoder_max_grad_norm,
             fused=True,
-        )
+        ).to(self.device)
         self.policy_optimizer = _policy_optimizer(config, self.policy)
         # PyTorch's operations release Python's lock, so encoder and policy can learn at the same time.
         share = (max(config.threads // 2, 1),)
@@ -131,16 +135,17 @@ class Learner:
         return stats
 
     def _batches(self, rollout: Rollout) -> list[Batch]:
-        unroll, (h, c) = rollout.unroll(), rollout.lstm_state()
-        reward, truncated = torch.from_numpy(rollout.reward), torch.from_numpy(rollout.truncated)
-        if not bool(torch.isfinite(reward).all()):
+        if not np.isfinite(rollout.reward).all():
             raise NonFiniteError("the reward has NaN or infinite values; fix the environment")
+        unroll = rollout.unroll().to(self.device)
+        arrays = (*rollout.lstm_state(), torch.from_numpy(rollout.reward), torch.from_numpy(rollout.truncated))
+        h, c, reward, truncated = (array.to(self.device) for array in arrays)
         if self.config.columns == rollout.num_envs:
             batches = [Batch(unroll, (h, c), reward, truncated)]
         else:
             batches = [
                 Batch(unroll.columns(part), (h[:, part], c[:, part]), reward[:, part], truncated[:, part])
-                for part in torch.split(torch.arange(rollout.num_envs), self.config.columns)
+                for part in torch.split(torch.arange(rollout.num_envs, device=self.device), self.config.columns)
             ]
         return batches if self.group is None else _counted_together(batches, self.group)
 
@@ -259,9 +264,9 @@ class Learner:
 def _counted_together(batches: list[Batch], group: Group) -> list[Batch]:
     """The batches, whose means count the steps of all learners; see `Unroll.mean_count`."""
     counts = torch.tensor([float(batch.unroll.valid.sum()) for batch in batches])
-    counts = group.policy.mean(counts).clamp(min=1)
+    counts = group.control.mean(counts).clamp(min=1)
     return [
-        replace(batch, unroll=replace(batch.unroll, mean_count=count))
+        replace(batch, unroll=replace(batch.unroll, mean_count=count.to(batch.reward.device)))
         for batch, count in zip(batches, counts, strict=True)
     ]
 

@@ -61,7 +61,8 @@ class IMPALA:
         tensorboard_log: folder for TensorBoard; None for no logs.
         verbose: 1 prints the logs.
         stats_window_size: episodes behind `rollout/ep_rew_mean`, `ep_len_mean` and `success_rate`.
-        device: "cpu" or "auto"; IMPALA runs on the CPU.
+        device: of policy, bonus and optimisers: "cpu", "cuda", ...; "auto": a GPU where there is one. Actors act on
+            the CPU.
         **options: any other field of `agents.impala.config.Config`, such as learning_rate, n_steps, ent_coef.
             Without `batch_size`, up to 8 environments are learned from at a time. `learners=K` shares the work between
             K processes (docs/scaling.md).
@@ -87,17 +88,15 @@ class IMPALA:
         device: str | torch.device = "auto",
         **options: Any,
     ) -> None:
-        if str(device) not in ("auto", "cpu"):
-            raise ValueError(f"IMPALA runs on the CPU; got device={str(device)!r}")
         self._environments = Environments.of(env)
         if isinstance(bonus, str):
             bonus = BonusConfig.of(bonus, bonus_preset, **(bonus_options or {}))
-        options |= {"bonus": bonus, "seed": seed}
+        options |= {"bonus": bonus, "seed": seed, "device": str(device)}
         self.config = config_for(self._environments, env_options or {}, n_envs, options)
         self.observation_space, self.action_space = self._environments.spaces(self.config)
         self.learner = Learner(self.config.part(0), self.observation_space, self.action_space)
         self.num_timesteps = 0
-        self.device = torch.device("cpu")
+        self.device = self.learner.device
         self.seed, self.verbose, self.tensorboard_log = seed, verbose, tensorboard_log
         self._others: dict[str, Any] = {"engine": None}  # see `Training.state_of_others`
         self._training: Training | None = None
@@ -249,7 +248,7 @@ class IMPALA:
         starts = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
         generator = None if deterministic else self._generator
         actions, out = act(self.policy, obs, starts.reshape(count), before, generator)  # type: ignore[arg-type]
-        return actions if batched else actions[0], tuple(part.numpy() for part in out.state)
+        return actions if batched else actions[0], tuple(part.cpu().numpy() for part in out.state)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything learned, and which environments the next training must not repeat."""

@@ -61,9 +61,11 @@ def act(
         state: of the LSTM before it.
         generator: draws the actions; None takes the most probable ones.
     """
-    rows = tree_map(_as_row, obs)
-    out = policy(rows, torch.from_numpy(np.asarray(starts, np.bool_))[None], state)
-    logits = out.logits[0]
+    device = policy.device
+    rows = tree_map(lambda leaf: _as_row(leaf).to(device), obs)
+    first = torch.from_numpy(np.asarray(starts, np.bool_))[None].to(device)
+    out = policy(rows, first, (state[0].to(device), state[1].to(device)))
+    logits = out.logits[0].cpu()
     actions = logits.argmax(-1) if generator is None else sample_actions(logits, generator)
     return actions.numpy(), out
 
@@ -123,6 +125,10 @@ class Policy(nn.Module):
         self.heads = nn.Linear(networks.lstm, int(action_space.n) + value_heads)
         self.num_actions = int(action_space.n)
 
+    @property
+    def device(self) -> torch.device:
+        return self.heads.weight.device
+
     def forward(self, obs: Tree, starts: Tensor, state: State, finals: Finals | None = None) -> Output:
         """Over an unroll.
 
@@ -148,7 +154,9 @@ class Policy(nn.Module):
         """V(obs) [K, heads] for obs, tree of [K, ...], each with its own LSTM state before it."""
         one_row = tree_map(lambda leaf: leaf[None], obs)
         count = len(tree_leaves(obs)[0])
-        values: Tensor = self.forward(one_row, torch.zeros(1, count, dtype=torch.bool), state).values[0]
+        values: Tensor = self.forward(
+            one_row, torch.zeros(1, count, dtype=torch.bool, device=self.device), state
+        ).values[0]
         return values
 
     def encode(self, obs: Tree) -> Tensor:
@@ -156,7 +164,7 @@ class Policy(nn.Module):
         return self.trunk(obs)  # type: ignore[no-any-return]
 
     def initial_state(self, batch: int) -> State:
-        zeros = torch.zeros(self.lstm.num_layers, batch, self.lstm.hidden_size)
+        zeros = torch.zeros(self.lstm.num_layers, batch, self.lstm.hidden_size, device=self.device)
         return zeros, zeros.clone()
 
     def remember_rows(self) -> None:

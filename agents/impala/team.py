@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
-import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from agents.impala.actor import EnvMaker
 from agents.impala.config import Config
 from agents.impala.group import Group, LearnerError, PeerLostError, find_store, open_store
+from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError
 
 HOST = "127.0.0.1"
@@ -60,7 +60,7 @@ def take_part(membership: Membership) -> None:
     config = membership.config
     store = find_store(membership.host, membership.port)
     store.set(_joined(membership.rank), "")
-    group = Group(membership.rank, config.learners, store, torch.device("cpu"))
+    group = Group(membership.rank, config.learners, store, find_device(config.part(membership.rank).device))
     state = {"engine": {"starts": membership.starts}}
     with Training(config, state, make=membership.make, group=group) as training:
         training.follow()
@@ -85,7 +85,7 @@ class Team:
         self._members = [_Member(Membership(config, make, rank, starts, HOST, store.port)) for rank in ranks]
         try:
             self._wait_for(store)
-            self.group = Group(0, config.learners, store, torch.device("cpu"))
+            self.group = Group(0, config.learners, store, find_device(config.part(0).device))
         except BaseException:
             self.close(at_once=True)
             raise

@@ -25,6 +25,7 @@ from agents.networks import env_options_for, has_own_networks, networks_for
 from agents.ppo.config import PPOConfig
 from e3b_gym.building import build_explorer
 from e3b_gym.config import BonusConfig
+from e3b_gym.devices import find_device
 from e3b_gym.diagnosis import Episode, Setup
 from e3b_gym.encoders.networks import Factory
 from e3b_gym.online import OnlineExplorer
@@ -104,7 +105,7 @@ def make_model(config: PPOConfig, venv: Any, **changes: Any) -> PPO | RecurrentP
         "normalize_advantage": config.normalize_advantage,
         "policy_kwargs": policy_kwargs,
         "seed": config.seed,
-        "device": "cpu",
+        "device": find_device(config.device),
     }
     return algorithm_of(config)(f"{kind}{'Lstm' if config.recurrent else ''}Policy", venv, **{**options, **changes})
 
@@ -130,7 +131,7 @@ class SB3Player:
     ) -> None:
         checkpoint = load_checkpoint(checkpoints, algorithm_of(config).__name__, which)
         self._checkpoint, self._config, self._spaces, self._greedy = checkpoint, config, spaces, greedy
-        self.model = make_model(config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2)
+        self.model = make_model(config, DummyVecEnv([lambda: _Shell(spaces)]), n_steps=2, batch_size=2, device="cpu")
         with loading(checkpoint):
             self.model.policy.load_state_dict(checkpoint.state["model"]["policy"])
         self.model.set_random_seed(seed)

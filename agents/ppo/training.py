@@ -64,7 +64,7 @@ class SB3Trainee:
             state = checkpoint.state
             optimizer = self.model.policy.optimizer
             expected = optimizer.state_dict()["param_groups"]
-            self.model.set_parameters(state["model"], device="cpu")
+            self.model.set_parameters(state["model"], device=self.model.device)
             check_optimizer(optimizer, expected)
             bind_policy(self._bonus.explorer, self.model)
             self._bonus.explorer.load_state_dict(state["bonus"])

@@ -41,6 +41,8 @@ class Elliptical(OnRepresentation):
             "solve" (a factorisation of C per step). The last two are slower, for comparison.
     """
 
+    _place: Tensor
+
     def __init__(
         self,
         representation: Representation,
@@ -54,6 +56,7 @@ class Elliptical(OnRepresentation):
         ellipse: Literal["exact", "rank1", "solve"] = "exact",
     ) -> None:
         super().__init__(representation)
+        self.register_buffer("_place", torch.empty(0), persistent=False)  # where it is, if phi has no weights here
         self.ridge: float = check("ridge", ridge, Positive)
         self.episodic = check("episodic", episodic, bool)
         self.unit_length: bool = check("unit_length", unit_length, bool)
@@ -65,7 +68,7 @@ class Elliptical(OnRepresentation):
             raise ValueError("include_first has no effect with bonus_of='current', which scores the first observation")
 
     def new_memory(self, num_envs: int) -> Memory:
-        device = next((weights.device for weights in self.parameters()), torch.device("cpu"))
+        device = next((weights.device for weights in self.parameters()), self._place.device)
         make = MEMORIES[self.ellipse]
         return make(num_envs, self.representation.dim, ridge=self.ridge, device=device, episodic=self.episodic)
 

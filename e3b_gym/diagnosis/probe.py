@@ -13,6 +13,7 @@ from torch import Tensor
 from e3b_gym.bonuses import Bonus, Elliptical, InverseDynamics, Memory, NoBonus, Product, Scaled, Sum
 from e3b_gym.bonuses.representations import OnRepresentation
 from e3b_gym.buffer import Recorder
+from e3b_gym.devices import device_of
 from e3b_gym.online import StepRewards
 from e3b_gym.reward import RewardMixer
 from e3b_gym.unroll import Tree, Unroll
@@ -62,6 +63,7 @@ class Probe:
     ) -> StepRewards:
         """Scores one step of every environment; arguments as in `OnlineExplorer.step`."""
         unroll = self._buffer.add(action, obs, done, last, restarted=restarted, policy_logits=policy_logits)
+        unroll = unroll.to(device_of(self.bonus))
         self._features = self.bonus.embed(unroll, self._features)
         bonus = self.bonus.score(self._features, unroll, self._remembered())[0].cpu()  # [N]
         extrinsic = np.array(reward, dtype=np.float32)
@@ -71,7 +73,7 @@ class Probe:
             "extrinsic": extrinsic.astype(np.float64),
             "bonus": bonus.double().numpy(),
             "intrinsic": intrinsic.astype(np.float64),
-            "valid": unroll.valid[0].numpy(),
+            "valid": unroll.valid[0].cpu().numpy(),
             **self._embedding(unroll),
         }
         return StepRewards(total, intrinsic, extrinsic, bonus.numpy(), {})

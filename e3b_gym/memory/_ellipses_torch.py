@@ -136,7 +136,7 @@ class TorchEllipses:
         return self.rows[slot, :count].clone(), self.inverse[slot, i, j], matrix
 
     def restore(self, slot: int, rows: Tensor, triangle: Tensor, matrix: Tensor | None) -> None:
-        self.clear(torch.tensor([slot], device=self.rows.device))
+        self.clear(torch.tensor([slot]).to(self.rows.device))
         self.count[slot] = len(rows)
         self.rows[slot, : len(rows)] = rows
         i, j = torch.tril_indices(len(rows), len(rows), device=self.rows.device)

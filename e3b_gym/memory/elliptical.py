@@ -132,7 +132,7 @@ class EllipticalMemory(CheckedMemory):
                 matrix[i, j] = next(packed)
             if len(pending) > self._ellipses.room(has_matrix):  # saved by the other backend
                 whole = torch.eye(self.dim).to(pending) if matrix is None else matrix
-                prior = torch.tensor([1.0 if has_matrix else self.ridge], dtype=torch.float64, device=self.device)
+                prior = torch.tensor([1.0 if has_matrix else self.ridge], dtype=torch.float64).to(self.device)
                 matrix = fold_into(whole.unsqueeze(0), pending.unsqueeze(0), prior)[0]
                 pending, triangle = pending[:0], triangle[:0]
             self._ellipses.restore(slot, pending, triangle, matrix)

@@ -66,6 +66,8 @@ class EncoderUpdateCallback(BaseCallback):
         self.wrapper = wrapper
         self.wrapper.watched = True
         self._by_rollout = isinstance(self.model, OnPolicyAlgorithm)
+        if wrapper.device == "auto":
+            wrapper.explorer.to(self.model.device)
         wrapper.explorer.configure(**self._settings)
         wrapper.explorer.record_up_to(self.model.n_steps if isinstance(self.model, OnPolicyAlgorithm) else self.every)
         warn_about_order(self.model, self.training_env, wrapper)

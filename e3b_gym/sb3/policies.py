@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from e3b_gym.bonuses import Bonus, PolicyDivergence, PolicyFeatures
 from e3b_gym.encoders import sample_rows
-from e3b_gym.unroll import Tree, tree_map
+from e3b_gym.unroll import Tree, tree_leaves, tree_map
 
 
 class PolicyEncoder:
@@ -37,10 +37,11 @@ class PolicyEncoder:
 
     def encode(self, obs: Tree) -> Tensor:
         """[rows, dim] of a tree of [rows, ...], as the wrapper sees it."""
+        there = tree_leaves(obs)[0].device
         for transposer in self._transposers:
             seen = transposer.transpose_observations(tree_map(lambda leaf: leaf.cpu().numpy(), obs))
             obs = tree_map(torch.as_tensor, seen)
-        return self._latent(obs)
+        return self._latent(obs).to(there)
 
     @torch.no_grad()
     def _latent(self, obs: Tree) -> Tensor:

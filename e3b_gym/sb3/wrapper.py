@@ -17,6 +17,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
@@ -55,6 +56,8 @@ class E3BRewardWrapper(VecEnvWrapper):
         training: update the running scale, and record for the encoder. Set False to evaluate.
         norm: divide the bonus by its running scale.
         seed: of the encoder's initial weights.
+        device: of the encoder, its optimiser and the memory; "auto": that of the model, once EncoderUpdateCallback
+            knows it, and until then that of the bonus, usually the CPU.
         **options: of the method, such as `ridge=0.01`, `dim=128`, `encoder=MyNetwork()`.
 
     Attributes:
@@ -88,6 +91,7 @@ class E3BRewardWrapper(VecEnvWrapper):
         training: bool = True,
         norm: bool = True,
         seed: int | None = None,
+        device: str | torch.device = "auto",
         **options: Any,
     ) -> None:
         _check_venv(venv)
@@ -95,13 +99,14 @@ class E3BRewardWrapper(VecEnvWrapper):
         mixing = {"beta": beta, "extrinsic": extrinsic, "normaliser": normaliser, "clip": clip, "floor": floor}
         config = config_of(bonus, preset, seed=seed, **mixing, **options)
         spaces = self.observation_space, self.action_space
-        self._attach(config, build_explorer(config, bonus, *spaces, self.num_envs))
+        self._attach(config, build_explorer(config, bonus, *spaces, self.num_envs), device)
         self.training = training
         self.norm = norm
 
-    def _attach(self, config: BonusConfig, explorer: OnlineExplorer) -> None:
+    def _attach(self, config: BonusConfig, explorer: OnlineExplorer, device: str | torch.device) -> None:
         self.config = config
-        self.explorer = explorer
+        self.device = str(device)
+        self.explorer = explorer if device == "auto" else explorer.to(device)
         self.watched = False
         self.policy_logits: Callable[[], Tensor] | None = None
         self._untrained_steps = 0
@@ -202,18 +207,27 @@ class E3BRewardWrapper(VecEnvWrapper):
         save_explorer(path, self.config, self.explorer, self.observation_space, self.action_space)
 
     @classmethod
-    def load(cls, path: str | Path, venv: VecEnv, bonus: Bonus | None = None, **objects: Any) -> E3BRewardWrapper:
+    def load(
+        cls,
+        path: str | Path,
+        venv: VecEnv,
+        bonus: Bonus | None = None,
+        *,
+        device: str | torch.device = "auto",
+        **objects: Any,
+    ) -> E3BRewardWrapper:
         """Wraps `venv` with what `save` wrote. No code in the file is run.
 
         Args:
             path: the file.
             venv: with the same spaces. Another number of environments is fine; a lifelong memory then starts empty.
             bonus: a bonus object made as before, if the saved wrapper had one of your own.
+            device: as in the constructor; the file may come from another one.
             **objects: options that a file cannot hold, such as `encoder=MyNetwork()`, made as before.
         """
         wrapper = cls(venv, "none")
         spaces = venv.observation_space, venv.action_space
-        wrapper._attach(*load_explorer(path, *spaces, venv.num_envs, bonus, objects))
+        wrapper._attach(*load_explorer(path, *spaces, venv.num_envs, bonus, objects), device)
         return wrapper
 
     def __getstate__(self) -> dict[str, Any]:
