@@ -1,6 +1,10 @@
 """Data-parallel learners: K learners with a part of the environments each learn like one with all of them."""
 
 import os
+import re
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
@@ -211,3 +215,26 @@ def test_learners_have_different_environments_by_the_one_rule_of_seeds():
     seeds = [config.part(rank).env_seed(actor, 1) for rank in range(2) for actor in range(3)]
     assert seeds == [small().env_seed(actor, 1) for actor in range(6)]
     assert config.env_groups[0] == 6
+
+
+@pytest.mark.slow
+def test_a_run_whose_learner_is_killed_names_its_checkpoint_and_resumes_with_another_number(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "experiments.train", f"RUN={folder}"]
+    options = ["ENV=Rooms-K4-v0", "engine=inline", "n_envs=4", "n_steps=8", "batch_size=32", "checkpoint_minutes=0.01"]
+    start = subprocess.Popen([*command, *options, "learners=2", "STEPS=100M"], stderr=subprocess.PIPE, text=True)
+    while len(list((folder / "checkpoints").glob("checkpoint-*"))) < 2:
+        assert start.poll() is None
+        time.sleep(0.1)
+    (other,) = psutil.Process(start.pid).children()
+    other.kill()
+    _, errors = start.communicate()
+    assert start.returncode == 1
+    assert "learner 1 ended with signal 9 (Killed); all learners stopped" in errors
+    assert "is intact; to resume: make train" in errors
+    assert "Traceback" not in errors
+    frames = int(re.search(r"checkpoint of frame ([\d,]+) is intact", errors)[1].replace(",", ""))
+    resumed = subprocess.run([*command, "RESUME=1", "learners=1", f"STEPS={frames + 64}"], stdout=subprocess.PIPE)
+    assert resumed.returncode == 0
+    assert f"resuming at frame {frames:,}" in resumed.stdout.decode()
+    assert "changed: learners is 1 from here on" in resumed.stdout.decode()
