@@ -90,15 +90,11 @@ def test_other_losses_and_optimisers_run_there_too(options, device):
     assert stats[-1][-1] == pytest.approx(numbers[-1][-1], rel=2e-2, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("env", "options"),
-    [("MiniHack-MultiRoom-N6-Lava-v0", {"net": "fast"}), ("MiniHack-MultiRoom-N6-Lava-v0", {"net": "paper"})],
-    ids=["fast", "paper"],
-)
-def test_the_networks_of_minihack_have_a_form_for_other_devices(env, options, device):
-    sizes = {**small("e3b", env_options={"max_steps": 6}, n_envs=2, batch_size=None), **options}
-    _, numbers = learned("cpu", env=env, **{**sizes, "n_steps": 12})
-    model, found = learned(device, env=env, **{**sizes, "n_steps": 12})
+@pytest.mark.parametrize("net", ["fast", pytest.param("paper", marks=pytest.mark.slow)])
+def test_the_networks_of_minihack_have_a_form_for_other_devices(net, device):
+    sizes = small("e3b", env="MiniHack-MultiRoom-N6-Lava-v0", net=net, n_envs=2, n_steps=12, batch_size=None)
+    _, numbers = learned("cpu", **sizes)
+    model, found = learned(device, **sizes)
     assert on([tensor.data for tensor in tensors(model.policy)], device)
     assert found[0][0] == pytest.approx(numbers[0][0], rel=2e-2, abs=1e-3)
 
