@@ -3,7 +3,7 @@
     python -m benchmarks.impala [--quick] [--rounds N] [--seconds S] [--json FILE]
 
 Real MiniHack, actors and a learner in processes of one thread each, E3B and no bonus, the fast and the paper's network,
-every frame learned from once as IMPALA does (the `home` preset takes three passes), against a stand-in of the authors'
+every frame learned from once as IMPALA does, against a stand-in of the authors'
 loop with the same network sizes (`benchmarks.impala_authors`: one copy on each of the same two cores). Contenders take
 turns in one run, and the median over the rounds counts. Times are wall-clock, so the machine should be idle: the load
 before the run is printed. Exit code 1: a target is missed.

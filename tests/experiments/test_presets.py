@@ -24,7 +24,7 @@ ENVS = {
     "minigrid": "MiniGrid-MultiRoom-N4-S5-v1",
     "other": "CartPole-v1",
 }
-N4_LOCKED = "MiniHack-MultiRoom-N4-Locked-v0"  # a task with its own steps
+N6_LAVA = "MiniHack-MultiRoom-N6-Lava-v0"  # a task with its own steps
 
 
 def paper(env, method="e3b"):
@@ -83,26 +83,26 @@ def test_minihack_has_one_list_of_numbers_for_all_tasks():
 
 
 def test_a_task_has_its_own_steps_and_the_command_line_wins():
-    config = resolve("impala", "home", {"env": N4_LOCKED}).config
-    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 1_500_000, 64)
+    config = resolve("impala", "home", {"env": N6_LAVA}).config
+    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 8_000_000, 80)
     assert {**config.bonus.as_dict(), "dim": 64} == BonusConfig.of("e3b", beta=0.03, ridge=0.0004).as_dict()
-    assert resolve("impala", "home", {"env": N4_LOCKED, "steps": "10k"}).config.steps == 10_000
-    assert resolve("impala", "home", {"env": N4_LOCKED, "beta": "0.5"}).config.bonus.beta == 0.5
-    assert resolve("impala", "home", {"env": N4_LOCKED, "method": "noveld"}).config.bonus.beta == 0.03
-    assert resolve("impala", "home", {"env": "MiniHack-Labyrinth-Big-v0"}).config.steps == 6_000_000
+    assert resolve("impala", "home", {"env": N6_LAVA, "steps": "10k"}).config.steps == 10_000
+    assert resolve("impala", "home", {"env": N6_LAVA, "beta": "0.5"}).config.bonus.beta == 0.5
+    assert resolve("impala", "home", {"env": N6_LAVA, "method": "noveld"}).config.bonus.beta == 0.03
+    assert resolve("impala", "home", {"env": "MiniHack-Labyrinth-Big-v0"}).config.steps == 10_000_000
 
 
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        ({}, {"steps": 1_500_000}),
+        ({}, {"steps": 8_000_000}),
         ({"steps": "10k", "beta": "0.5"}, {}),
-        ({"method": "none"}, {"steps": 1_500_000}),
+        ({"method": "none"}, {"steps": 8_000_000}),
         ({"env": "MiniHack-Labyrinth-Big-v0"}, {}),
     ],
 )
 def test_what_a_run_takes_from_its_task_is_what_is_in_effect(given, own):
-    assert settings.task_settings(resolve("impala", "home", {"env": N4_LOCKED, **given})) == own
+    assert settings.task_settings(resolve("impala", "home", {"env": N6_LAVA, **given})) == own
 
 
 def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
@@ -113,7 +113,7 @@ def test_an_option_of_the_bonus_with_the_name_of_a_field_keeps_its_own():
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("e3b")])
 def test_settings_of_a_task_suit_every_method_of_the_family(method):
-    config = resolve("impala", "home", {"env": N4_LOCKED, "method": method, "n_envs": 8}).config
+    config = resolve("impala", "home", {"env": N6_LAVA, "method": method, "n_envs": 8}).config
     envs = make_envs(config, 1, seed=0)
     Learner(config, envs.single_observation_space, envs.single_action_space)
     envs.close()
