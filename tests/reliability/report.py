@@ -15,7 +15,7 @@ from typing import Any
 START, END = "<!-- faults: made by tests.reliability.report -->", "<!-- end of faults -->"
 WHAT = {
     "fuzz": "malformed command lines, config files, curves, checkpoints",
-    "kills": "`kill -9` at a random moment of training, then `RESUME=1`",
+    "kills": "`kill -9` at a random moment, then `RESUME=1`; at the end each of the three runs trains to its end",
     "actors": "actors of one run killed or stopped (SIGSTOP)",
     "writes": "no space, read-only or EIO at each write of a run, once and from then on",
     "soak": "training under kills and lost actors all the while",
