@@ -59,7 +59,13 @@ def on(tree, device):
     return not isinstance(tree, torch.Tensor) or tree.dim() == 0 or tree.device.type == device
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+VARIANTS = ("position", "image", "message", "subsampled", "nocount")  # of a method that is tested without them
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[pytest.mark.slow] if name.endswith(VARIANTS) else []) for name in sorted(METHODS)],
+)
 def test_updates_of_every_method_are_those_of_the_cpu(method, device):
     options = small(method) | (MESSAGES if method.endswith("message") else {})
     expected, numbers = learned("cpu", **options)
