@@ -236,22 +236,13 @@ def stop(run: Run) -> None:
                 actor.kill()
 
 
-def actors(
-    folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 1024, keep: Keep = forget
-) -> dict[str, Any]:
+def actors(folder: Path, killed: int, stopped: int, seed: int = 0, pause: int = 1024) -> dict[str, Any]:
     """One run whose actors are killed and stopped, one every `pause` frames; it must end at its full frames."""
     name, draw = "IMPALA, processes", random.Random(seed)
     faults = [signal.SIGKILL] * killed + [signal.SIGSTOP] * stopped
     draw.shuffle(faults)
     steps = (len(faults) + 4) * pause
     run, sent = Run(name, folder / "actors", steps), {signal.SIGKILL: 0, signal.SIGSTOP: 0}
-
-    def found(problems: list[str]) -> dict[str, Any]:
-        tried = sum(sent.values())
-        counts = {"killed": sent[signal.SIGKILL], "stopped": sent[signal.SIGSTOP], "frames": run.frames()}
-        ends = {"steps": steps, "planned": len(faults)}
-        return {"tried": tried, "survived": 0 if problems else tried, "lost": problems, **counts, **ends}
-
     run.start()
     try:
         for number, fault in enumerate(faults, start=1):
@@ -262,7 +253,6 @@ def actors(
                 with suppress(psutil.Error):
                     draw.choice(alive).send_signal(fault)
                     sent[fault] += 1
-            keep(found([]))
         ended = run.ended()
     finally:
         stop(run)
@@ -270,7 +260,10 @@ def actors(
     whole = rows == list(range(ROLLOUT[name], steps + 1, ROLLOUT[name]))
     problems = [] if ended == 0 else [f"the run ended with code {ended}: {tail(run)}"]
     problems += [] if whole else [f"the curve ends at {rows[-1:]} of {steps} frames or has gaps"]
-    return found(problems)
+    tried = sum(sent.values())
+    counts = {"killed": sent[signal.SIGKILL], "stopped": sent[signal.SIGSTOP], "frames": rows[-1] if rows else 0}
+    ends = {"steps": steps, "planned": len(faults)}
+    return {"tried": tried, "survived": 0 if problems else tried, "lost": problems, **counts, **ends}
 
 
 def soak(folder: Path, minutes: float, seed: int = 0, keep: Keep = forget) -> dict[str, Any]:
