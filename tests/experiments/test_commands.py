@@ -120,7 +120,7 @@ def test_a_folder_with_hidden_files_takes_a_run_and_one_with_others_does_not(tmp
     [
         ("[1, 2", "is not YAML"),
         ("\x00", "is not YAML"),
-        ("just text", "was not written by this version of train, or was edited"),
+        ("just text", "is not the config of a run"),
         ("agent: impala\n", "was not written by this version of train, or was edited: KeyError('config')"),
         ("!!python/object/apply:os.system ['touch hacked']", "is not YAML"),
     ],
