@@ -15,6 +15,8 @@ from agents.run_config import RunConfig
 from e3b_gym.options import closest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from e3b_gym.diagnosis import Episode, Setup
 
 Factory = Callable[..., Any] | str
@@ -32,6 +34,10 @@ class Agent:
     """Makes a `Trainee`: (config, keep, resume). None for an agent that learns nothing."""
     recorder: Factory | None = None
     """Plays for `make doctor`: (config, player, envs, seeds, episodes, seed) -> (episodes, setup). None: no doctor."""
+    kind: str | None = None
+    """Kind of its checkpoints, for `make export`; None: it cannot be exported."""
+    tables: Factory | None = None
+    """Embedding tables before training, for smaller exports: (config) -> {file: {name: weights}}. None: no such."""
 
     def make_trainee(self, *arguments: Any) -> Trainee:
         """See `trainer`."""
@@ -52,14 +58,24 @@ class Agent:
         recorded: tuple[list[Episode], Setup] = _load(self.recorder)(*arguments)
         return recorded
 
+    def initial_tables(self, config: RunConfig) -> dict[str, dict[str, Tensor]]:
+        """See `tables`."""
+        found: dict[str, dict[str, Tensor]] = {} if self.tables is None else _load(self.tables)(config)
+        return found
+
 
 _PPO = ("agents.ppo.model:SB3Player", "agents.ppo.training:SB3Trainee", "agents.ppo.model:record_episodes")
 AGENTS: dict[str, Agent] = {
     "impala": Agent(
-        Config, "agents.impala.run:ImpalaPlayer", "agents.impala.run:ImpalaTrainee", "agents.impala.diagnosing:record"
+        Config,
+        "agents.impala.run:ImpalaPlayer",
+        "agents.impala.run:ImpalaTrainee",
+        "agents.impala.diagnosing:record",
+        "IMPALA",
+        "agents.impala.run:initial_tables",
     ),
-    "recurrent_ppo": Agent(RecurrentPPOConfig, *_PPO),
-    "ppo": Agent(PPOConfig, *_PPO),
+    "recurrent_ppo": Agent(RecurrentPPOConfig, *_PPO, "RecurrentPPO"),
+    "ppo": Agent(PPOConfig, *_PPO, "PPO"),
     "random": Agent(RandomConfig, "agents.random_agent:RandomPlayer"),
     "random-forward": Agent(RandomForwardConfig, "agents.random_agent:RandomPlayer"),
 }

@@ -16,13 +16,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor, nn
-
 from agents.checkpoint import load_checkpoint
 from agents.exported import TRAINED, write_exported
-from agents.impala.config import Config
-from agents.impala.model import IMPALA
-from agents.ppo.config import PPOConfig
+from agents.registry import AGENTS, find_agent
 from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.files import atomic_write
@@ -68,7 +64,9 @@ def export(source: RunFolder, out: Path, which: str = "latest") -> RunFolder:
     checkpoint = load_checkpoint(source.checkpoints, kind, which)
     out.mkdir(parents=True)
     try:
-        write_exported(out, kind, checkpoint.state, checkpoint.frames, initial_tables(settings))
+        write_exported(
+            out, kind, checkpoint.state, checkpoint.frames, find_agent(settings.agent).initial_tables(settings.config)
+        )
         shutil.copyfile(source.config_file, out / "config.yaml")
     except BaseException:
         shutil.rmtree(out)
@@ -86,22 +84,11 @@ def forget_folders(folder: Path) -> None:
 
 def kind_of(settings: Settings) -> str:
     """Kind of its checkpoints."""
-    if isinstance(settings.config, Config):
-        return "IMPALA"
-    if isinstance(settings.config, PPOConfig):
-        return "RecurrentPPO" if settings.config.recurrent else "PPO"
-    raise ValueError(f"AGENT={settings.agent} cannot be exported; impala, ppo and recurrent_ppo can")
-
-
-def initial_tables(settings: Settings) -> dict[str, dict[str, Tensor]]:
-    """Embedding tables of an IMPALA run before its first update, which its seed gives; SB3's models are small."""
-    if not isinstance(settings.config, Config):
-        return {}
-    learner = IMPALA.from_config(settings.config).learner
-    return {
-        file: {f"{name}.weight": part.weight for name, part in model.named_modules() if isinstance(part, nn.Embedding)}
-        for file, model in (("policy", learner.policy), ("bonus", learner.explorer.bonus))
-    }
+    kind = find_agent(settings.agent).kind
+    if kind is None:
+        able = ", ".join(name for name, agent in AGENTS.items() if agent.kind is not None)
+        raise ValueError(f"AGENT={settings.agent} cannot be exported; these can: {able}")
+    return kind
 
 
 def measure(folder: RunFolder, episodes: int, seed: int = 0) -> None:

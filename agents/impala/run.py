@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from agents.checkpoint import CheckpointStore, load_checkpoint, loading
 from agents.impala.config import Config
@@ -135,3 +135,12 @@ class ImpalaPlayer:
             explorer.load_learned(self._checkpoint.state["learner"]["explorer"])
         explorer.training = False
         return explorer
+
+
+def initial_tables(config: Config) -> dict[str, dict[str, Tensor]]:
+    """Embedding tables of policy and bonus before the first update, which the run's seed gives."""
+    learner = IMPALA.from_config(config).learner
+    return {
+        file: {f"{name}.weight": part.weight for name, part in model.named_modules() if isinstance(part, nn.Embedding)}
+        for file, model in (("policy", learner.policy), ("bonus", learner.explorer.bonus))
+    }

@@ -13,11 +13,12 @@ from tiny_runs import FRAMES, tiny
 from agents import IMPALA, exported
 from agents.checkpoint import CheckpointError, load_checkpoint
 from agents.exported import TRAINED, is_exported, read_exported
+from agents.registry import AGENTS
 from e3b_gym.envs import make_vec
 from e3b_gym.envs.registry import suite_of
 from experiments import trained as trained_module
 from experiments.evaluate import main as evaluate
-from experiments.export import forget_folders, initial_tables, kind_of, main
+from experiments.export import forget_folders, kind_of, main
 from experiments.players import load_player
 from experiments.runs import RunFolder
 from experiments.train import main as train
@@ -167,7 +168,7 @@ def test_symbols_that_never_occurred_take_no_space(tmp_path):
     seen = glyphs.abs().sum(1) > 0
     assert 0 < int(seen.sum()) < 500
     whole = load_checkpoint(run / "checkpoints", "IMPALA", "latest").state["learner"]["policy"]["trunk.glyphs.weight"]
-    before = initial_tables(RunFolder(run).load()[0])["policy"]["trunk.glyphs.weight"]
+    before = AGENTS["impala"].initial_tables(RunFolder(run).load()[0].config)["policy"]["trunk.glyphs.weight"]
     assert torch.equal(seen, (whole != before).any(1))
     assert (small / "policy.npz").stat().st_size < LIMIT
 
