@@ -163,7 +163,7 @@ def test_a_vec_env_is_inline_and_brings_its_number_of_environments():
     ("options", "error", "message"),
     [
         ({"learning_rat": 1e-3}, TypeError, "no option 'learning_rat'; did you mean learning_rate"),
-        ({"device": "cuda"}, ValueError, "runs on the CPU; got device='cuda'"),
+        ({"device": "gpu"}, ValueError, "device must be"),
         ({"gamma": 2.0}, ValueError, "gamma must be a number in"),
     ],
 )
