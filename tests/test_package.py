@@ -34,6 +34,15 @@ def test_the_example_of_an_own_bonus_keeps_the_contract_in_under_sixty_lines():
     runpy.run_path(str(path), run_name="__main__")
 
 
+def test_an_install_without_a_gpu_downloads_no_cuda():
+    """PyTorch of PyPI for Linux requires the CUDA libraries, 2 GB, unless the version is one without them."""
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
+    assert pinned["torch"] == "2.13.0"
+    assert not [name for name in pinned if name.startswith(("nvidia", "cuda", "triton"))]
+    install = (ROOT / "README.md").read_text().split("## Install")[1].split("\n## ")[0]
+    assert "whl/cpu" in install, "the README does not say how to install PyTorch without CUDA"
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Built from a copy, because setuptools writes into the folder that it builds."""
