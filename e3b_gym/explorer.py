@@ -12,7 +12,8 @@ A learner that trains on whole unrolls owns an `Explorer`. A wrapper, which sees
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
@@ -33,8 +34,12 @@ class Peers(Protocol):
     def pool(self, values: Tensor) -> Tensor:
         """Returns the columns of all learners, [T, K B], of values [T, B] that each of them has."""
 
-    def average(self, weights: list[Tensor]) -> None:
-        """Replaces the gradients of the weights by their averages over the learners."""
+    def average(self, weights: list[Tensor]) -> Callable[[], None]:
+        """Starts to average the gradients of the weights over the learners.
+
+        Returns:
+            Waits for the averages and puts them in place of the gradients, which must not be used before.
+        """
 
 
 class Alone:
@@ -43,8 +48,8 @@ class Alone:
     def pool(self, values: Tensor) -> Tensor:
         return values
 
-    def average(self, weights: list[Tensor]) -> None:
-        pass
+    def average(self, weights: list[Tensor]) -> Callable[[], None]:
+        return lambda: None
 
 
 ALONE = Alone()
@@ -171,12 +176,16 @@ class Explorer:
         intrinsic = self.mixer.intrinsic(bonus)
         return self.mixer.combine(reward, intrinsic), intrinsic
 
-    @torch.enable_grad()  # ARS steps its environments, and so calls back, under no_grad
     def backward(self, features: Any, unroll: Unroll) -> tuple[dict[str, float], float]:
         """Leaves the clipped gradients of the bonus's losses with its weights; returns the losses and their norm."""
+        return self.start_backward(features, unroll)()
+
+    @torch.enable_grad()  # ARS steps its environments, and so calls back, under no_grad
+    def start_backward(self, features: Any, unroll: Unroll) -> Callable[[], tuple[dict[str, float], float]]:
+        """The same in two steps: what it returns waits for the peers and does the rest."""
         if self.optimizer is None:
-            return {}, 0.0
-        return backward(self.bonus.loss(features, unroll), self.optimizer, self.max_grad_norm, self.peers)
+            return lambda: ({}, 0.0)
+        return start_backward(self.bonus.loss(features, unroll), self.optimizer, self.max_grad_norm, self.peers)
 
     @contextmanager
     def training_mode(self) -> Iterator[None]:
@@ -216,35 +225,44 @@ class Explorer:
         self._saved_memory = state["memory"] if state.get("num_envs") == self.num_envs else None
 
 
-def backward(
+def start_backward(
     losses: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, limit: float, peers: Peers = ALONE
-) -> tuple[dict[str, float], float]:
-    """Leaves the gradients of the losses' sum, clipped to the norm `limit`, with the optimiser's weights.
-
-    With `peers`, their average over all learners.
+) -> Callable[[], tuple[dict[str, float], float]]:
+    """Computes the gradients of the losses' sum, and starts to average them over all learners.
 
     Returns:
-        The losses by name, and the norm before clipping.
+        Waits for the average and leaves it, clipped to the norm `limit`, with the optimiser's weights. It returns the
+        losses by name and the norm before clipping.
 
     Raises:
-        NonFiniteError: A loss or a gradient is NaN or infinite; the weights are as before.
+        NonFiniteError: A loss is NaN or infinite; the second step raises it for a gradient. The weights are as before.
     """
     for name, loss in losses.items():
         if not bool(torch.isfinite(loss).all()):
             raise NonFiniteError(f"the loss {name!r} has NaN or infinite values; lower its learning rate")
     optimizer.zero_grad(set_to_none=True)
     if not losses:
-        return {}, 0.0
+        return lambda: ({}, 0.0)
     torch.autograd.backward(list(losses.values()))
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    peers.average(weights)
-    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    wait = peers.average(weights)
+
+    def finish() -> tuple[dict[str, float], float]:
+        wait()
+        length = _clip([weight.grad for weight in weights if weight.grad is not None], limit)
+        if not math.isfinite(length):
+            raise NonFiniteError(
+                f"the gradient of {' + '.join(losses)} has NaN or infinite values; lower its learning rate"
+            )
+        return {name: loss.item() for name, loss in losses.items()}, length
+
+    return finish
+
+
+def _clip(gradients: list[Tensor], limit: float) -> float:
+    """Returns their norm; scales them where it is above the limit."""
     length = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]).norm()
-    if not bool(torch.isfinite(length)):
-        raise NonFiniteError(
-            f"the gradient of {' + '.join(losses)} has NaN or infinite values; lower its learning rate"
-        )
-    if length > limit:  # most need no clipping, and a pass over all gradients costs as much as a step
+    if torch.isfinite(length) and length > limit:  # most need none, and a pass over all costs as much as a step
         for gradient in gradients:
             gradient *= limit / length
-    return {name: loss.item() for name, loss in losses.items()}, float(length)
+    return float(length)

@@ -2,6 +2,7 @@
 
     g = 1/K sum_k g_k        gradients of policy and encoder, in one buffer and one all-reduce each
 
+The encoder's gradients travel while the policy's are computed.
 Every learner applies the same average to the same weights, so they stay equal to the bit, which `check_equal` verifies.
 Policy and encoder have a channel each, because two threads may use them at the same time; a third one is for
 everything else. A learner that ends closes its connections, and then the others raise PeerLostError.
@@ -59,16 +60,16 @@ class Channel:
     def pool(self, values: Tensor) -> Tensor:
         return torch.cat(self._all(values), dim=1)
 
-    def average(self, weights: list[Tensor]) -> None:
+    def average(self, weights: list[Tensor]) -> Callable[[], None]:
         sizes = [weight.numel() for weight in weights]
         if self._flat is None or self._flat.numel() != sum(sizes):
             self._flat = torch.empty(sum(sizes), device=weights[0].device)
         gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self._flat)
-        self._flat /= self.size
-        self._wait(lambda: self._group.allreduce([self._flat]))
         for weight, part in zip(weights, torch.split(self._flat, sizes), strict=True):
             weight.grad = part.view_as(weight)  # valid until the next call
+        self._flat /= self.size
+        return self._start(lambda: self._group.allreduce([self._flat]))
 
     def mean(self, values: Tensor) -> Tensor:
         """The average of the learners' values, in the same shape."""
@@ -109,9 +110,24 @@ class Channel:
         return parts
 
     def _wait(self, start: Callable[[], Any]) -> None:
+        self._start(start)()
+
+    def _start(self, start: Callable[[], Any]) -> Callable[[], None]:
+        """Starts an exchange; what it returns waits for its end."""
+        with self._exchanging():
+            work = start()
+
+        def wait() -> None:
+            with self._exchanging():
+                work.wait()
+
+        return wait
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
         began = time.perf_counter()
         try:
-            start().wait()
+            yield
         except RuntimeError as error:  # gloo's and nccl's way to say so
             raise PeerLostError("a learner does not answer") from error
         finally:

@@ -32,7 +32,7 @@ from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
 from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError, NonFiniteError
-from e3b_gym.explorer import ALONE, Explorer, Peers, backward
+from e3b_gym.explorer import ALONE, Explorer, Peers, start_backward
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.unroll import Unroll
 
@@ -155,8 +155,8 @@ class Learner:
         out = self._policy_forward(batch)
         features, rewards, stats = scored()
         encoder = self._submit(self._encoder_gradients, features, batch.unroll)
-        stats |= self._policy_gradients(batch, rewards, out)
-        stats |= encoder()
+        policy = self._policy_gradients(batch, rewards, out)
+        stats |= encoder()() | policy()
         with self._timed("optimisers"):  # both only now, when every term is known to be finite
             self.policy_optimizer.step()
             self.explorer.update()
@@ -165,7 +165,7 @@ class Learner:
 
     def _another_pass(self, batch: Batch, rewards: Rewards) -> Stats:
         """Trains the policy once more."""
-        stats = self._policy_gradients(batch, rewards, self._policy_forward(batch))
+        stats = self._policy_gradients(batch, rewards, self._policy_forward(batch))()
         with self._timed("optimisers"):
             self.policy_optimizer.step()
         return stats
@@ -189,14 +189,21 @@ class Learner:
             rewards = Rewards(list(self._streams(batch.reward, bonus)), terms)
         return features, rewards, {"bonus": float(bonus.mean()), "sigma": explorer.mixer.sigma}
 
-    def _encoder_gradients(self, features: Any, unroll: Unroll) -> Stats:
-        if self.explorer.optimizer is None:
-            return {}
+    def _encoder_gradients(self, features: Any, unroll: Unroll) -> Callable[[], Stats]:
+        """Starts them; what it returns waits for the other learners' part and clips them."""
         with self._timed("encoder"):
-            diagnosed = self._updates % DIAGNOSE_EVERY == 0
+            diagnosed = self.explorer.optimizer is not None and self._updates % DIAGNOSE_EVERY == 0
             stats = self.explorer.bonus.diagnostics(features, unroll) if diagnosed else {}
-            losses, norm = self.explorer.backward(features, unroll)
+            finish = self.explorer.start_backward(features, unroll)
+
+        def finished() -> Stats:
+            if self.explorer.optimizer is None:
+                return {}
+            with self._timed("encoder"):
+                losses, norm = finish()
             return stats | _loss_stats(losses) | {"encoder_grad_norm": norm}
+
+        return finished
 
     def _policy_forward(self, batch: Batch) -> Output:
         unroll = batch.unroll
@@ -206,11 +213,19 @@ class Learner:
             finals = batch.finals() if bootstrapped else None
             return self.policy(unroll.obs, starts, batch.state, finals)  # type: ignore[no-any-return]
 
-    def _policy_gradients(self, batch: Batch, rewards: Rewards, out: Output) -> Stats:
+    def _policy_gradients(self, batch: Batch, rewards: Rewards, out: Output) -> Callable[[], Stats]:
+        """As `_encoder_gradients`."""
+        config = self.config
         with self._timed("policy"):
-            losses, stats = policy_losses(self.config, batch, rewards, out, self._ent_coef, self._peers)
-            values, norm = backward(losses, self.policy_optimizer, self.config.max_grad_norm, self._peers)
+            losses, stats = policy_losses(config, batch, rewards, out, self._ent_coef, self._peers)
+            finish = start_backward(losses, self.policy_optimizer, config.max_grad_norm, self._peers)
+
+        def finished() -> Stats:
+            with self._timed("policy"):
+                values, norm = finish()
             return _loss_stats(values) | {"policy_grad_norm": norm} | stats
+
+        return finished
 
     def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
         """The rewards of each value head with their discounts; with two heads a clip applies to each."""
