@@ -95,6 +95,8 @@ class Config(RunConfig):
 
     A wide one lets rare successes raise an improbable action quickly.
     """
+    clip_range_high_final: Positive | None = None
+    """`clip_range_high` changes linearly to this value over the run's `steps`; None keeps it constant."""
     value_heads: Literal[1, 2] = 1
     """1 adds the bonus to the reward; 2 gives it its own value function and V-trace targets."""
     intrinsic_gamma: Share | None = None
@@ -117,6 +119,8 @@ class Config(RunConfig):
             raise ValueError("intrinsic_gamma is the discount of the second value head; set value_heads=2 as well")
         if self.clip_range_high is not None and self.clip_range is None:
             raise ValueError("clip_range_high is the upper bound of clip_range; set clip_range as well")
+        if self.clip_range_high_final is not None and self.clip_range_high is None:
+            raise ValueError("clip_range_high_final is the last value of clip_range_high; set clip_range_high as well")
         self._check_batch_size()
         if self.engine == "inline" and self.actors != 1:
             raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise n_envs instead")

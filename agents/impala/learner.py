@@ -88,7 +88,7 @@ class Learner:
         self.version = 0
         self.frames = 0
         self._updates = 0
-        self._ent_coef = config.ent_coef
+        self._scheduled = config  # with the present values of what changes over the run
         self.seconds: dict[str, float] = defaultdict(float)
 
     def join(self, group: Group | None) -> None:
@@ -127,7 +127,11 @@ class Learner:
         config, stats = self.config, Stats()
         progress = min(self.frames / config.steps, 1.0)
         if config.ent_coef_final is not None:
-            self._ent_coef = stats["ent_coef"] = _between(config.ent_coef, config.ent_coef_final, progress)
+            stats["ent_coef"] = _between(config.ent_coef, config.ent_coef_final, progress)
+        if config.clip_range_high is not None and config.clip_range_high_final is not None:
+            stats["clip_range_high"] = _between(config.clip_range_high, config.clip_range_high_final, progress)
+        if stats:
+            self._scheduled = replace(config, **dict[str, Any](stats))
         if config.learning_rate_final is not None:
             rate = stats["learning_rate"] = _between(config.learning_rate, config.learning_rate_final, progress)
             for group in self.policy_optimizer.param_groups:
@@ -215,9 +219,9 @@ class Learner:
 
     def _policy_gradients(self, batch: Batch, rewards: Rewards, out: Output) -> Callable[[], Stats]:
         """As `_encoder_gradients`."""
-        config = self.config
+        config = self._scheduled
         with self._timed("policy"):
-            losses, stats = policy_losses(config, batch, rewards, out, self._ent_coef, self._peers)
+            losses, stats = policy_losses(config, batch, rewards, out, self._peers)
             finish = start_backward(losses, self.policy_optimizer, config.max_grad_norm, self._peers)
 
         def finished() -> Stats:
@@ -291,7 +295,7 @@ def _loss_stats(losses: Mapping[str, float]) -> Stats:
 
 
 def _between(first: float, last: float, progress: float) -> float:
-    return first + (last - first) * progress
+    return (1.0 - progress) * first + progress * last
 
 
 def _policy_optimizer(config: Config, policy: Policy) -> torch.optim.Optimizer:

@@ -69,17 +69,16 @@ class Rewards(NamedTuple):
 
 
 def policy_losses(
-    config: Config, batch: Batch, rewards: Rewards, out: Output, ent_coef: float, peers: Peers = ALONE
+    config: Config, batch: Batch, rewards: Rewards, out: Output, peers: Peers = ALONE
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The losses by name, and statistics.
 
     Args:
-        config: the run.
+        config: the run, with `ent_coef` and `clip_range_high` of this update.
         batch: the experience.
         rewards: of its steps.
         out: what the learner's policy says to their T+1 observations and, with `bootstrap_truncated`, to those where
             a time limit ended an episode.
-        ent_coef: weight of the entropy in this update.
         peers: learners that have other columns of the same batch.
     """
     unroll, values = batch.unroll, out.values  # values [T+1, B, heads]
@@ -107,7 +106,7 @@ def policy_losses(
     losses = {
         "policy_gradient": -_surrogate(config, advantage, chosen, log_ratio, peers).sum(0).mean(),
         "value": config.vf_coef * value_loss,
-        "entropy": -ent_coef * entropy.sum(0).mean(),
+        "entropy": -config.ent_coef * entropy.sum(0).mean(),
     }
     return losses, {
         "policy_entropy": entropy.mean().item(),

@@ -261,10 +261,26 @@ def test_schedules_run_linearly_from_the_first_value_to_the_last():
     np.testing.assert_allclose([weight for _, weight in seen], [0.1, 0.075, 0.05, 0.025, 0.0, 0.0], atol=1e-12)
 
 
+def test_the_upper_clip_follows_its_schedule():
+    """At the end of the run the update is that of a run with the last value."""
+    schedule = small(steps=24, n_epochs=2, clip_range=0.001, clip_range_high=4.0, clip_range_high_final=0.001)
+    ends = []
+    for config in (schedule, dataclasses.replace(schedule, clip_range_high=0.001, clip_range_high_final=None)):
+        learner, rollout = lagged(config)
+        learner.frames = config.steps
+        assert learner.learn(rollout)[0].get("clip_range_high", 0.001) == 0.001
+        ends.append(learner.state_dict())
+    assert equal_states(*ends)
+    learner, rollout = lagged(schedule)
+    learner.frames = config.steps // 2
+    assert learner.learn(rollout)[0]["clip_range_high"] == pytest.approx(2.0005)
+    assert not equal_states(learner.state_dict(), ends[0])
+
+
 def test_without_schedules_rates_are_constant():
     learner, rollout = lagged(small(learning_rate=0.01))
     stats = learner.learn(rollout)[0]
-    assert not {"learning_rate", "ent_coef"} & stats.keys()
+    assert not {"learning_rate", "ent_coef", "clip_range_high"} & stats.keys()
     assert learner.policy_optimizer.param_groups[0]["lr"] == 0.01
 
 
