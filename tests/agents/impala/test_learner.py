@@ -266,12 +266,12 @@ def test_the_upper_clip_follows_its_schedule():
     schedule = small(steps=24, n_epochs=2, clip_range=0.001, clip_range_high=4.0, clip_range_high_final=0.001)
     ends = []
     for config in (schedule, dataclasses.replace(schedule, clip_range_high=0.001, clip_range_high_final=None)):
-        learner, rollout = lagged(config)
+        learner, rollout = lagged(config, updates=0)
         learner.frames = config.steps
         assert learner.learn(rollout)[0].get("clip_range_high", 0.001) == 0.001
         ends.append(learner.state_dict())
     assert equal_states(*ends)
-    learner, rollout = lagged(schedule)
+    learner, rollout = lagged(schedule, updates=0)
     learner.frames = config.steps // 2
     assert learner.learn(rollout)[0]["clip_range_high"] == pytest.approx(2.0005)
     assert not equal_states(learner.state_dict(), ends[0])
