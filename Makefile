@@ -29,8 +29,8 @@ $(RAY): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
 	@touch $@
 
-# Ray where the command line asks for it: `make train engine=ray`, `make reproduce CLUSTER=ray`.
-ASKED := $(if $(filter ray,$(engine) $(CLUSTER)),$(RAY))
+# Ray where the command line asks for it: `make train engine=ray`, `ray_address=...`, `make reproduce CLUSTER=ray`.
+ASKED := $(if $(filter ray,$(engine) $(CLUSTER))$(ray_address),$(RAY))
 
 demo: $(STAMP)  ## E3B, no bonus and a count explore rooms with a clock: live curves, then a picture (5 minutes)
 	@$(BIN)/python -m experiments.reproduce FIGURE=demo RUNS=runs/demo

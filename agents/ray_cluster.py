@@ -32,6 +32,7 @@ ENVIRONMENT = {  # of a Ray that is started here
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # or it warns of a change to come
     "RAY_worker_niceness": "0",  # as actors in processes; Ray's own 15 starves them on a busy machine
 }
+_given: str | None = None  # the address by which this process was connected; Ray may know the cluster by another one
 _SAME = "every machine needs the same Python, Ray and checkout (docs/scaling.md)"
 
 
@@ -48,14 +49,15 @@ class Session:
             ray.shutdown()
 
 
-def connect(address: str | None, cores: int, purpose: str) -> Session:
+def connect(address: str | None, cores: int, purpose: str, each: int = 1) -> Session:
     """Connects to a cluster; one that this process is connected to already is used as it is.
 
     Args:
-        address: host:port of the head, "auto" for the cluster that this machine is a node of; None starts a Ray of
-            this process alone, with as many cores as are asked for.
+        address: host:port of the head, "auto" for the cluster that this machine is a node of; None starts a Ray for
+            this process only, with as many cores as are asked for.
         cores: that must be there.
         purpose: who needs them, for the error.
+        each: how many of them must be on the same machine.
 
     Raises:
         ImportError: Ray is not installed.
@@ -67,10 +69,10 @@ def connect(address: str | None, cores: int, purpose: str) -> Session:
     session = Session(owned=not ray.is_initialized())
     if session.owned:
         _start(address, cores)
-    elif address not in (None, "auto", current := ray.get_runtime_context().gcs_address):
+    elif address not in (None, "auto", _given, current := ray.get_runtime_context().gcs_address):
         raise ValueError(f"this process is connected to the Ray cluster at {current}, so it cannot use {address}")
     try:
-        _require_cores(cores, purpose)
+        _require_cores(cores, purpose, each)
         _require_same_code()
     except BaseException:
         session.close()
@@ -81,11 +83,14 @@ def connect(address: str | None, cores: int, purpose: str) -> Session:
 def require_ray() -> None:
     """Raises ImportError, with what to do, where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise ImportError("engine=ray and CLUSTER=ray need Ray, which is not installed; install it: make ray")
+        raise ImportError("engine=ray, ray_address= and CLUSTER=ray need Ray; install it: make ray")
 
 
 def _start(address: str | None, cores: int) -> None:
     import ray
+
+    global _given
+    _given = address
 
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -97,7 +102,7 @@ def _start(address: str | None, cores: int) -> None:
     }
     if address is None:
         where, remedy = (
-            "a Ray of this machine's own",
+            "a Ray on this machine",
             "it has 30 seconds to start; try again on a less busy machine",
         )
         options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
@@ -116,7 +121,7 @@ def _start(address: str | None, cores: int) -> None:
 
 @contextmanager
 def _sigterm_kept() -> Iterator[None]:
-    """Ray sets a handler of its own; who asked for another one keeps it."""
+    """Ray replaces the handler of SIGTERM; the previous one is restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -150,16 +155,17 @@ def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
-def count_cores() -> int:
-    """Cores of the cluster, used or not."""
-    return sum(int(node["Resources"].get("CPU", 0)) for node in _nodes())
+def count_cores(each: int = 1) -> int:
+    """Cores of the cluster, used or not, that machines can give away `each` at a time."""
+    return sum(int(node["Resources"].get("CPU", 0)) // each * each for node in _nodes())
 
 
-def _require_cores(cores: int, purpose: str) -> None:
-    if (found := count_cores()) < cores:
+def _require_cores(cores: int, purpose: str, each: int) -> None:
+    if (found := count_cores(each)) < cores:
+        together = f", {each} for each on the same machine" if each > 1 else ""
         raise ValueError(
-            f"{purpose} need {cores} cores, and the Ray cluster has {found}; add machines to it with ray start "
-            "--address=..., or ask for fewer"
+            f"{purpose} need {cores} cores{together}, and the Ray cluster has {found}; add machines to it with ray "
+            "start --address=..., or ask for fewer"
         )
 
 

@@ -26,7 +26,10 @@ class Config(RunConfig):
     actors: Count = 1
     """Number of actor processes."""
     ray_address: str | None = None
-    """host:port of the Ray cluster for engine "ray", or "auto"; None starts a Ray on this machine for this run."""
+    """host:port of the Ray cluster for engine "ray" and for `learners`, or "auto" for the one that this machine is in.
+
+    None starts a Ray on this machine for this run if the engine is "ray", and keeps learners on this machine.
+    """
     n_envs: Count = 32
     """Environments per actor."""
     n_steps: Count = 80
@@ -36,7 +39,7 @@ class Config(RunConfig):
     threads: Count = 1
     """Threads of the learner. From 2 on, half train the encoder and half the policy, at the same time."""
     learners: Count = 1
-    """Number of learner processes that divide every update (docs/scaling.md).
+    """Number of learner processes that divide every update, on this machine or on a Ray cluster (docs/scaling.md).
 
     Each has its own actors, as many as `actors`, with n_envs / learners environments each, and learns from batch_size /
     learners steps of an update. Gradients are averaged, so the same is learned from a frame, up to rounding.
@@ -134,6 +137,11 @@ class Config(RunConfig):
     def env_groups(self) -> tuple[int, int]:
         return self.learners * self.actors, self.n_envs
 
+    @property
+    def learners_on_ray(self) -> bool:
+        """Whether learners other than learner 0 are on a Ray cluster."""
+        return self.learners > 1 and (self.engine == "ray" or self.ray_address is not None)
+
     def part(self, rank: int) -> Config:
         """Returns what learner `rank` takes of the run: the run itself if it is the only one."""
         if self.learners == 1:
@@ -144,14 +152,16 @@ class Config(RunConfig):
         return PartConfig(**{**values, **shared, "batch_size": size, "device": self._device_of(rank)})
 
     def _device_of(self, rank: int) -> str:
-        """The device of a learner: the CPU, or a GPU of its own."""
+        """The device of a learner: the CPU, or a GPU that no other learner uses."""
         device, chosen = find_device(self.device), parse_device(self.device)
         if device.type == "cpu":
             return "cpu"
+        if self.learners_on_ray:
+            return f"{device.type}:0"  # of the GPUs that Ray lets a learner see
         count = torch.cuda.device_count()
         if (chosen is not None and chosen.index is not None) or count < self.learners:
             raise ValueError(
-                f"each of the {self.learners} learners needs a GPU of its own, and there are {count}; use "
+                f"each of the {self.learners} learners needs its own GPU, and there are {count}; use "
                 "device='cpu', or device='cuda' with as many learners as GPUs"
             )
         return f"{device.type}:{rank}"
@@ -160,8 +170,8 @@ class Config(RunConfig):
         reasons = super().without_effect()
         if not self.method.startswith("agac"):
             reasons["agac_coef"] = f"it weighs AGAC's terms, and the bonus is {self.method}"
-        if self.engine != "ray":
-            reasons["ray_address"] = f"the engine is {self.engine}"
+        if self.engine != "ray" and self.learners == 1:
+            reasons["ray_address"] = f"the engine is {self.engine}, with one learner"
         if self.optimizer == "adam":
             reasons |= dict.fromkeys(("rms_alpha", "rms_eps"), "the optimizer is adam")
         return reasons

@@ -10,10 +10,7 @@ everything else. A learner that ends closes its connections, and then the others
 
 from __future__ import annotations
 
-import os
 import pickle
-import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +22,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 
 _HANG_TIMEOUT = timedelta(minutes=30)  # a learner that hangs; one that dies is noticed at once
-_IDLE_TIMEOUT = timedelta(days=30)  # between two rollouts a user may do what they like
+_IDLE_TIMEOUT = timedelta(days=30)  # between two rollouts the user's program may take any time
 _JOIN_TIMEOUT = timedelta(minutes=5)
 
 
@@ -149,23 +146,32 @@ class Group:
         rank, size: number of this learner, and how many there are.
         store: where they meet; `open_store` makes learner 0's, `find_store` the others'.
         device: where the gradients are.
+        address: of this learner's machine, as the others reach it.
 
     Attributes:
         policy, encoder, control: the channels.
     """
 
-    def __init__(self, rank: int, size: int, store: TCPStore, device: torch.device) -> None:
+    def __init__(self, rank: int, size: int, store: TCPStore, device: torch.device, address: str) -> None:
         self.rank, self.size = rank, size
         self._store = store  # it serves the others as long as it lives
+        self._address = address
         self.policy, self.encoder = (self._channel(name, device, _HANG_TIMEOUT) for name in ("policy", "encoder"))
         self.control = self._channel("control", torch.device("cpu"), _IDLE_TIMEOUT)
 
     def _channel(self, name: str, device: torch.device, timeout: timedelta) -> Channel:
-        kind: Any = ProcessGroupGloo
+        store = PrefixStore(name, self._store)
+        group: Any
         if device.type == "cuda":
-            from torch.distributed import ProcessGroupNCCL as kind  # not in every build of PyTorch
-        with _loopback(self._store.host):
-            group = kind(PrefixStore(name, self._store), self.rank, self.size, timeout)
+            from torch.distributed import ProcessGroupNCCL  # not in every build of PyTorch
+
+            group = ProcessGroupNCCL(store, self.rank, self.size, timeout)  # type: ignore[arg-type]
+        else:
+            options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            # By address: the machine's own name may resolve to one that other machines cannot reach.
+            options._devices = [ProcessGroupGloo.create_device(hostname=self._address)]
+            options._timeout = timeout
+            group = ProcessGroupGloo(store, self.rank, self.size, options)
         return Channel(group, self.rank, self.size)
 
     @property
@@ -182,17 +188,3 @@ def open_store(host: str) -> TCPStore:
 def find_store(host: str, port: int) -> TCPStore:
     """The same, for the others."""
     return TCPStore(host, port, is_master=False, timeout=_JOIN_TIMEOUT)
-
-
-@contextmanager
-def _loopback(host: str) -> Iterator[None]:
-    """On one machine gloo uses the loopback interface, whatever the machine's own name resolves to."""
-    name, before = "GLOO_SOCKET_IFNAME", os.environ.get("GLOO_SOCKET_IFNAME")
-    local = host in ("127.0.0.1", "localhost") and sys.platform == "linux" and before is None
-    if local and any(interface == "lo" for _, interface in socket.if_nameindex()):
-        os.environ[name] = "lo"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)

@@ -1,6 +1,6 @@
-"""The learners of a run next to learner 0: a process each, started and watched by learner 0.
+"""The learners of a run other than learner 0, which starts and watches them: processes of its machine, or of a cluster.
 
-`take_part` is the whole life of such a learner, wherever it runs. It ends when learner 0 says so or is gone.
+`outcome_of` is the whole life of such a learner, wherever it runs. It ends when learner 0 says so or is gone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle  # type: ignore[import-untyped]
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -22,6 +23,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from agents.impala.actor import EnvMaker
 from agents.impala.config import Config
 from agents.impala.group import Group, LearnerError, PeerLostError, find_store, open_store
+from agents.ray_cluster import require_ray
 from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError
 
@@ -29,7 +31,9 @@ HOST = "127.0.0.1"
 _GRACE_SECONDS = 5.0  # for learners to close their environments
 _REPORT_SECONDS = 30.0  # for a learner that was lost to end its process
 _PR_SET_PDEATHSIG = 1
+_PLACE_SECONDS = 30.0  # for all learners to start, before the user is told who is missing
 _DIVERGED = "diverged: "
+_LOST = "lost another learner"
 _PROGRAM = "from agents.impala.team import main; main()"
 
 
@@ -53,25 +57,67 @@ class Membership:
     port: int
 
 
-def take_part(membership: Membership) -> None:
-    """Learns with the others until learner 0 ends the training."""
+def take_part(membership: Membership, address: str) -> None:
+    """Learns with the others until learner 0 ends the training; `address` is that of this machine."""
     from agents.impala.training import Training  # which imports this module
 
     config = membership.config
     store = find_store(membership.host, membership.port)
     store.set(_joined(membership.rank), "")
-    group = Group(membership.rank, config.learners, store, find_device(config.part(membership.rank).device))
+    group = Group(membership.rank, config.learners, store, find_device(config.part(membership.rank).device), address)
     state = {"engine": {"starts": membership.starts}}
     with Training(config, state, make=membership.make, group=group) as training:
         training.follow()
+
+
+def outcome_of(membership: Membership, address: str) -> str:
+    """Takes part; returns what ended it, for `reason_for`: empty where learner 0 did."""
+    try:
+        take_part(membership, address)
+    except PeerLostError:
+        return _LOST
+    except DivergedError as error:
+        return f"{_DIVERGED}{error}"
+    except BaseException:  # noqa: BLE001
+        return f"failed: {traceback.format_exc()}"[-30_000:]
+    return ""
+
+
+def reason_for(rank: int, outcome: str) -> Exception:
+    """The error that learner 0 raises when learner `rank` has ended."""
+    if outcome.startswith(_DIVERGED):
+        return DivergedError(f"{outcome.removeprefix(_DIVERGED)} (learner {rank})")
+    return LearnerError(f"learner {rank} {outcome}; all learners stopped")
 
 
 def _joined(rank: int) -> str:
     return f"learner {rank} has joined"
 
 
+class Member(Protocol):
+    """A learner as learner 0 sees it."""
+
+    rank: int
+
+    def reason(self) -> Exception | None:
+        """Why it ended; None if it has not."""
+
+    def end(self, grace: float) -> None:
+        """Ends it; one that was told to stop has `grace` seconds for it."""
+
+
+class Place(Protocol):
+    """Where learners are started; `address` is that of learner 0's machine there."""
+
+    address: str
+
+    def start(self, membership: Membership) -> Member: ...
+
+    def close(self) -> None: ...
+
+
 class Team:
-    """Learners 1 to K-1, as processes of this machine, and the group that they form with this process.
+    """Learners 1 to K-1, and the group that they form with this process.
 
     Args:
         config: the run.
@@ -80,44 +126,76 @@ class Team:
     """
 
     def __init__(self, config: Config, make: EnvMaker, starts: list[int]) -> None:
-        store = open_store(HOST)
-        ranks = range(1, config.learners)
-        self._members = [_Member(Membership(config, make, rank, starts, HOST, store.port)) for rank in ranks]
+        self._place = _place_of(config)
+        self._members: list[Member] = []
         try:
+            store, address = open_store(self._place.address), self._place.address
+            for rank in range(1, config.learners):
+                self._members.append(self._place.start(Membership(config, make, rank, starts, address, store.port)))
             self._wait_for(store)
-            self.group = Group(0, config.learners, store, find_device(config.part(0).device))
+            self.group = Group(0, config.learners, store, find_device(config.part(0).device), address)
         except BaseException:
             self.close(at_once=True)
             raise
 
     def _wait_for(self, store: TCPStore) -> None:
         """Returns when all have started; one that cannot start is an error at once."""
-        waiting = list(self._members)
+        waiting, began, told = list(self._members), time.monotonic(), False
         while waiting:
             for member in waiting:
                 if (reason := member.reason()) is not None:
                     raise reason
             waiting = [member for member in waiting if not store.check([_joined(member.rank)])]
+            if waiting and not told and time.monotonic() - began > _PLACE_SECONDS:
+                names = ", ".join(str(member.rank) for member in waiting)
+                warnings.warn(f"waiting for learner {names}: not started yet", RuntimeWarning, stacklevel=4)
+                told = True
             time.sleep(0.02)
 
     def failure(self, error: PeerLostError) -> Exception:
         """Why a learner was lost, as far as it can be told."""
         deadline = time.monotonic() + _REPORT_SECONDS
+        reason: Exception = LearnerError(f"{error}; all learners stopped")
         while time.monotonic() < deadline:
-            for member in self._members:
-                if (reason := member.reason()) is not None:
-                    return reason
+            reasons = [found for member in self._members if (found := member.reason()) is not None]
+            causes = [found for found in reasons if _LOST not in str(found)]  # not those that only noticed
+            if causes:
+                return causes[0]
+            if len(reasons) == len(self._members):
+                return reasons[0]
             time.sleep(0.05)
-        return LearnerError(f"{error}; all learners stopped")
+        return reason
 
     def close(self, *, at_once: bool = False) -> None:
-        """Ends the processes; those that were told to stop have some time for it."""
+        """Ends the learners; those that were told to stop have some time for it."""
         deadline = time.monotonic() + (0.0 if at_once else _GRACE_SECONDS)
         for member in self._members:
             member.end(deadline - time.monotonic())
+        self._place.close()
 
 
-class _Member:
+def _place_of(config: Config) -> Place:
+    if not config.learners_on_ray:
+        return ThisMachine()
+    require_ray()
+    from agents.impala.team_on_ray import RayCluster
+
+    return RayCluster(config)
+
+
+class ThisMachine:
+    """Each learner is a process."""
+
+    address = HOST
+
+    def start(self, membership: Membership) -> Member:
+        return _Process(membership)
+
+    def close(self) -> None:
+        pass
+
+
+class _Process:
     """A learner's process."""
 
     def __init__(self, membership: Membership) -> None:
@@ -137,16 +215,13 @@ class _Member:
             stdin.write(content)
 
     def reason(self) -> Exception | None:
-        """Why it ended; None if it has not."""
         if self._process.poll() is None:
             return None
         with os.fdopen(os.dup(self._report)) as report:
             text = report.read().strip()
-        if text.startswith(_DIVERGED):
-            return DivergedError(f"{text.removeprefix(_DIVERGED)} (learner {self.rank})")
         code = self._process.returncode
         ending = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"code {code}"
-        return LearnerError(f"learner {self.rank} {text or f'ended with {ending}'}; all learners stopped")
+        return reason_for(self.rank, text or f"ended with {ending}")
 
     def end(self, grace: float) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -165,11 +240,6 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(1)
     membership: Membership = cloudpickle.loads(sys.stdin.buffer.read())
-    try:
-        take_part(membership)
-    except PeerLostError:
-        os._exit(1)  # learner 0 tells why
-    except BaseException as error:  # noqa: BLE001
-        text: Any = f"{_DIVERGED}{error}" if isinstance(error, DivergedError) else f"failed: {traceback.format_exc()}"
-        os.write(report, text.encode()[-30_000:])
+    if outcome := outcome_of(membership, HOST):
+        os.write(report, outcome.encode())
         os._exit(1)

@@ -132,7 +132,7 @@ class Training:
     def follow(self) -> None:
         """The work of a learner other than learner 0."""
         if self._group is None:
-            raise ValueError("this learner is alone, so it has nobody to follow")
+            raise ValueError("this is the only learner, so there is none to follow")
         control = self._group.control
         while (order := control.send_to_all()) != "stop":
             control.collect(self._learn() if order == "learn" else self._own_state())
@@ -209,14 +209,14 @@ class Training:
             raise
 
     def close(self) -> None:
-        if self._team is not None:
+        if self._team is not None and not self._broken:
             with suppress(PeerLostError):
-                if not self._broken:
-                    self._order("stop")
+                self._order("stop")
+        if (engine := getattr(self, "engine", None)) is not None:
+            engine.close()  # before the connection to the cluster that it may share with the team
+        if self._team is not None:
             self._team.close(at_once=self._broken)
             self._team = self._group = None
-        if (engine := getattr(self, "engine", None)) is not None:
-            engine.close()
         if (learner := getattr(self, "learner", None)) is not None:
             learner.join(None)
 

@@ -32,7 +32,7 @@ def together(size, work):
 
     def member(rank):
         mine = store if rank == 0 else find_store("127.0.0.1", store.port)
-        return work(Group(rank, size, mine, CPU))
+        return work(Group(rank, size, mine, CPU, "127.0.0.1"))
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(member, range(size)))

@@ -22,12 +22,13 @@ from engine_runs import PATIENCE, alive, continues, eventually, small, taken, un
 from ray.cluster_utils import Cluster
 from small_runs import filled
 
-from agents import ray_cluster
+from agents import IMPALA, ray_cluster
 from agents.impala.actor import Actor, make_envs
 from agents.impala.config import Config
 from agents.impala.engines import make_engine
 from agents.impala.engines.ray import RayEngine
 from agents.impala.engines.roster import ActorError, ActorWarning
+from agents.impala.group import LearnerError
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
 from agents.impala.training import Training
@@ -224,6 +225,47 @@ def test_another_python_on_the_cluster_is_refused(cluster: Cluster, monkeypatch:
     message = refused(on_ray(cluster))
     assert f"cannot use the Ray cluster at {cluster.address}" in message
     assert "Python: 3.9.1" in message
+
+
+SMALL = {"engine": "inline", "n_envs": 4, "n_steps": 8, "lstm": 8, "dim": 8, "seed": 1}
+
+
+def learner_workers() -> list[psutil.Process]:
+    """The workers of Ray that learn."""
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if "ray::_learn" in " ".join(process.info["cmdline"] or [])]
+
+
+def test_learners_on_the_cluster_learn_as_on_one_machine_and_a_killed_one_stops_the_run(cluster: Cluster) -> None:
+    here = IMPALA("Rooms-K4-v0", learners=2, **SMALL)
+    list(here.updates(96))
+    there = IMPALA("Rooms-K4-v0", learners=2, ray_address=cluster.address, **SMALL)
+    list(there.updates(96))
+    assert there.learner.checksum() == here.learner.checksum()
+    assert there.state_dict()["engine"] == {"starts": [1, 1]}
+    assert not ray.is_initialized()
+    assert eventually(lambda: not learner_workers())
+    updates = there.updates(10**6)
+    next(updates)
+    (other,) = learner_workers()
+    other.kill()
+    with pytest.raises(LearnerError, match=r"^learner 1 was lost by Ray \(WorkerCrashedError\); all learners stopped$"):
+        list(updates)
+    assert not ray.is_initialized()
+    assert there.state_dict()["engine"] == {"starts": [2, 2]}
+
+
+def test_more_learners_than_the_cluster_has_cores_are_refused(cluster: Cluster) -> None:
+    def message(**options: Any) -> str:
+        model = IMPALA("Rooms-K4-v0", learners=4, ray_address=cluster.address, **{**SMALL, **options})
+        with pytest.raises(ValueError, match="need") as caught:
+            next(model.updates(96))
+        assert not ray.is_initialized()
+        return str(caught.value)
+
+    assert "4 learners (learner 0 is not on the cluster) need 3 cores, and the Ray cluster has 2" in message()
+    assert "need 6 cores, 2 for each on the same machine, and the Ray cluster has 0" in message(engine="process")
+    assert "4 learners with 2 actors each" in message(engine="ray", actors=2)
 
 
 def _rows(curve: Path) -> int:
