@@ -3,7 +3,8 @@
     python -m benchmarks.scale [--quick] [--rounds N] [--seconds S] [--network GBIT] [--json FILE]
 
 Real MiniHack, E3B, the fast network, every frame learned from once, one thread per process: actors inline, in processes
-and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors. Then bytes and microseconds of
+and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors: with the environments and the
+batch of one learner divided between them, and with as many each as the one learner has. Then bytes and microseconds of
 an unroll and of the published weights, and a table of what 1, 8 and 64 machines like this one would give, with the
 assumption of each line: the table is computed, not measured. Contenders take turns in one run, and the median over the
 rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed. Exit code 1: a
@@ -39,6 +40,7 @@ from experiments.provenance import provenance
 from experiments.settings import resolve
 
 CORES = 2
+TWICE = "learners=2, inline, twice the environments"
 MACHINES = (1, 8, 64)
 CONTENDERS: dict[str, dict[str, str]] = {
     "inline": {"engine": "inline", "actors": "1"},
@@ -47,8 +49,15 @@ CONTENDERS: dict[str, dict[str, str]] = {
     "process, 2 actors": {"engine": "process", "actors": "2"},
     "ray, 2 actors": {"engine": "ray", "actors": "2"},
     "learners=2, inline": {"engine": "inline", "actors": "1", "learners": "2"},
+    TWICE: {
+        "engine": "inline",
+        "actors": "1",
+        "learners": "2",
+        "n_envs": "256",
+        "batch_size": "4096",
+    },
 }
-# Stages of the learner that are work of its own; the others are waiting, or the actors'.
+# Stages in which the learner works; in the others it waits, or actors work.
 LEARNING = ("embed", "score", "encoder", "policy", "optimisers")
 ACTING = ("actor_load", "actor_act", "actor_env")
 
@@ -143,7 +152,7 @@ def extrapolate(
     learner = 1e6 / (sum(used[stage] for stage in LEARNING) + transport.publish_us["ray, 2 actors"] / frames)
     actor = 1e6 / sum(used[stage] for stage in ACTING)  # of one core
     received = network / (transport.unroll_bytes / frames)
-    efficiency = speed["learners=2, inline"] / (2 * speed["inline"])
+    efficiency = speed[TWICE] / (2 * speed["inline"])
 
     def actors_on_ray(machines: int) -> dict[str, float]:
         limits = {"learner": learner, "actors": actor * (machines * CORES - 1)}
@@ -169,7 +178,7 @@ def extrapolate(
         _line(
             "one run, learners=K, inline actors, K = cores",
             learners,
-            f"each further learner is worth {efficiency:.2f}, as measured with two",
+            f"each has as many environments as one alone, and is worth {efficiency:.2f}, as measured with two",
         ),
         _line("many runs, make reproduce CLUSTER=ray, all together", runs, "independent runs, one per core, inline"),
     ]
@@ -191,12 +200,17 @@ def compare(speed: Mapping[str, float]) -> list[Bar]:
         )
         for actors in ("1 actor", "2 actors")
     ]
-    return [*bars, Bar("learners=2, times one inline learner", speed["learners=2, inline"] / speed["inline"], 1.7)]
+    alone = speed["inline"]
+    return [
+        *bars,
+        Bar("learners=2 with half the environments each, times one learner", speed["learners=2, inline"] / alone, 1.7),
+        Bar("learners=2 with all the environments each, times one learner", speed[TWICE] / alone, 1.7),
+    ]
 
 
 def report(speed: Mapping[str, float], transport: Transport, lines: Sequence[Line], network: float) -> None:
     for name, value in speed.items():
-        print(f"{name:24} {value:>9,.0f} frames/s")
+        print(f"{name:44} {value:>9,.0f} frames/s")
     print(f"\nan unroll: {transport.unroll_bytes:,} bytes, {transport.unroll_us:,.0f} us through Ray on one machine")
     print(f"gradients of policy and encoder: {transport.gradient_bytes:,} bytes")
     print(f"weights: {transport.weight_bytes:,} bytes; us of the learner per publication: ", end="")

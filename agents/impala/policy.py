@@ -1,6 +1,6 @@
 """The policy: trunk -> LSTM -> logits and values.
 
-The value function has one output, or two where the bonus has a value of its own.
+The value function has one output, or two where the bonus has its own value.
 """
 
 from __future__ import annotations

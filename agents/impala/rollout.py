@@ -55,7 +55,7 @@ class StepRecord:
 
 @dataclass
 class Rollout(UnrollBuffer):
-    """An `UnrollBuffer` with what the learner must know besides.
+    """An `UnrollBuffer` with what else the learner must know.
 
     Attributes:
         reward: float32 [T, N], the environment's own.

@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         yield made
         made.shutdown()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray has set a handler of its own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray has replaced the handler
 
 
 def long_run() -> Run:

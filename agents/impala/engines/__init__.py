@@ -4,8 +4,8 @@
     with engine.rollout() as rollout:    the next finished unroll; its arrays are the caller's until the block ends
         learner.learn(rollout)
 
-Actors may be elsewhere and may vanish. Whoever restarts one drops its unfinished unroll; the next one it delivers
-opens new episodes in all its slots, so the learner's memories need no repair.
+Actors may run on other machines and may be lost. An engine that restarts one drops its unfinished unroll; the next one
+starts new episodes in all its slots, so the learner's memories stay valid.
 """
 
 from __future__ import annotations

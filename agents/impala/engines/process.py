@@ -109,7 +109,7 @@ class ProcessEngine:
     def publish(self, policy: Policy, version: int) -> None:
         weights = policy.state_dict()
         while not self._weights.write(weights, version):
-            self.roster.check()  # a reader that hangs must not hold up the learner for ever
+            self.roster.check()  # a reader that hangs must not block the learner
             time.sleep(0.001)
         self._published = True
         self._assign_free()

@@ -1,7 +1,7 @@
 """What runs in a worker process of Ray.
 
-Calls come in two groups: `fill` and `close` one after the other, and next to them, in a thread of their own, those that
-must not wait for an unroll to be finished.
+Calls come in two groups: `fill` and `close` run one after the other; calls that must not wait for an unroll to be
+finished run in a second thread.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SupervisedActor(ABC):
         restarts: how often it was started before, in this run or in an earlier part of it.
 
     Attributes:
-        failures: in a row; whoever receives a finished unroll sets it to 0.
+        failures: in a row; the engine sets it to 0 when it receives a finished unroll.
     """
 
     def __init__(self, number: int, restarts: int) -> None:

@@ -32,7 +32,7 @@ try:
     import fcntl
 except ImportError as error:  # Windows
     raise ImportError(
-        "actors in processes of their own need the file locks of Linux or macOS; on Windows use engine='inline', or WSL"
+        "actor processes need the file locks of Linux or macOS; on Windows use engine='inline', or WSL"
     ) from error
 
 Arrays = TypeVar("Arrays")

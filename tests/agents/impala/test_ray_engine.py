@@ -48,7 +48,7 @@ def cluster() -> Iterator[Cluster]:
         made.add_node(num_cpus=1)
         yield made
         made.shutdown()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray has set a handler of its own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray has replaced the handler
 
 
 def on_ray(cluster: Cluster, **options: Any) -> Config:
@@ -138,7 +138,7 @@ def test_an_actor_that_always_fails_stops_the_run_with_its_traceback(cluster: Cl
 
 @pytest.mark.slow
 def test_a_run_reaches_its_frames_through_the_loss_of_a_machine_and_a_stopped_worker(cluster: Cluster) -> None:
-    """A machine goes, and nobody waits for its actor; another comes, and the actor is back; then a worker hangs."""
+    """A machine is lost and training continues without its actor; a new one gets the actor back; then a worker hangs."""
     lost = next(node for node in cluster.list_all_nodes() if not node.is_head())
     config = on_ray(cluster, steps=10**9)
     deadline = time.monotonic() + 5 * PATIENCE
@@ -274,7 +274,7 @@ def _rows(curve: Path) -> int:
 
 @contextlib.contextmanager
 def train(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """`make train` with a Ray of its own, in a session of its own, as a terminal would start it; once it learns."""
+    """`make train` with a local Ray, in a new session, as a terminal would start it; once it learns."""
     curve = folder / "progress.csv"
     before = _rows(curve)
     command = [sys.executable, "-W", "ignore", "-m", "experiments.train", f"RUN={folder}", *options]
