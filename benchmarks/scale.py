@@ -137,6 +137,7 @@ def extrapolate(
     stages: Mapping[str, Mapping[str, float]],
     transport: Transport,
     frames: int,
+    batch: int,
     network: float,
 ) -> list[Line]:
     """The table.
@@ -146,6 +147,7 @@ def extrapolate(
         stages: us per frame of each contender by stage.
         transport: as measured.
         frames: environment steps of an unroll.
+        batch: environment steps of one learner in an update.
         network: bytes/s that a machine can send or receive.
     """
     used = stages["ray, 2 actors"]
@@ -167,8 +169,8 @@ def extrapolate(
         work = speed["inline"] * (efficiency if count > 1 else 1.0) * count
         if machines == 1:
             return {"learners": work}
-        # A ring sends and receives about two gradients per update, which takes a rollout's frames of all learners.
-        return {"learners": work, "network": network / (2 * transport.gradient_bytes / frames)}
+        # A ring sends and receives about two gradients per update, which has a batch of each learner.
+        return {"learners": work, "network": network / (2 * transport.gradient_bytes / (count * batch))}
 
     def runs(machines: int) -> dict[str, float]:
         return {"cores": speed["inline"] * machines * CORES}
@@ -246,7 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     frames, network = config.n_steps * config.n_envs, options.network * 1e9 / 8
     publish_us = {name: stages[name]["publish"] * frames for name in CONTENDERS}
     transport = measure_transport(config, publish_us)
-    lines, bars = extrapolate(speed, stages, transport, frames, network), compare(speed)
+    batch = config.n_steps * config.columns
+    lines, bars = extrapolate(speed, stages, transport, frames, batch, network), compare(speed)
     report(speed, transport, lines, network)
     for bar in bars:
         print(f"{bar.name:64} {bar.ratio:>6.2f}   target {bar.bar:<4} {bar.verdict}")

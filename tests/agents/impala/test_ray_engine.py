@@ -138,7 +138,7 @@ def test_an_actor_that_always_fails_stops_the_run_with_its_traceback(cluster: Cl
 
 @pytest.mark.slow
 def test_a_run_reaches_its_frames_through_the_loss_of_a_machine_and_a_stopped_worker(cluster: Cluster) -> None:
-    """A machine is lost and training continues without its actor; a new one gets the actor back; then a worker hangs."""
+    """A machine is lost and training continues without its actor, until there is another one; then a worker hangs."""
     lost = next(node for node in cluster.list_all_nodes() if not node.is_head())
     config = on_ray(cluster, steps=10**9)
     deadline = time.monotonic() + 5 * PATIENCE
