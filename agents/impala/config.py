@@ -98,6 +98,11 @@ class Config(RunConfig):
 
     A wide one lets rare successes raise an improbable action quickly.
     """
+    beta_final: NotNegative | None = None
+    """The bonus's `beta` changes linearly to this value over the run's `steps`; None keeps it constant.
+
+    The bonus finds the goal; a smaller one later lets the goal's reward decide.
+    """
     clip_range_high_final: Positive | None = None
     """`clip_range_high` changes linearly to this value over the run's `steps`; None keeps it constant."""
     value_heads: Literal[1, 2] = 1
@@ -170,6 +175,8 @@ class Config(RunConfig):
         reasons = super().without_effect()
         if not self.method.startswith("agac"):
             reasons["agac_coef"] = f"it weighs AGAC's terms, and the bonus is {self.method}"
+        if self.method == "none":
+            reasons["beta_final"] = "there is no bonus"
         if self.engine != "ray" and self.learners == 1:
             reasons["ray_address"] = f"the engine is {self.engine}, with one learner"
         if self.optimizer == "adam":

@@ -132,6 +132,8 @@ class Learner:
             stats["clip_range_high"] = _between(config.clip_range_high, config.clip_range_high_final, progress)
         if stats:
             self._scheduled = replace(config, **dict[str, Any](stats))
+        if config.beta_final is not None:
+            self.explorer.mixer.beta = stats["beta"] = _between(config.bonus.beta, config.beta_final, progress)
         if config.learning_rate_final is not None:
             rate = stats["learning_rate"] = _between(config.learning_rate, config.learning_rate_final, progress)
             for group in self.policy_optimizer.param_groups:
@@ -272,12 +274,14 @@ class Learner:
         load_optimizer(self.policy_optimizer, state["policy_optimizer"])
         self.explorer.load_state_dict(state["explorer"])
         self.version, self.frames, self._updates = (int(state[name]) for name in ("version", "frames", "updates"))
+        self._follow_schedules()
 
     def load_exported(self, state: Mapping[str, Any], frames: int) -> None:
         """Takes over policy, bonus and scale; the optimisers keep their own state."""
         self.policy.load_state_dict(state["policy"])
         self.explorer.load_learned(state["explorer"])
         self.frames = frames
+        self._follow_schedules()
 
 
 def _counted_together(batches: list[Batch], group: Group) -> list[Batch]:

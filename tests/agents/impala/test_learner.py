@@ -12,6 +12,7 @@ from small_runs import LAVA, actor_with_weights, filled, small, started, written
 
 from agents.impala.learner import Learner
 from e3b_gym.bonuses import METHODS
+from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DivergedError
 from e3b_gym.unroll import tree_leaves
 
@@ -277,10 +278,23 @@ def test_the_upper_clip_follows_its_schedule():
     assert not equal_states(learner.state_dict(), ends[0])
 
 
+def test_the_weight_of_the_bonus_follows_its_schedule_and_survives_loading():
+    config = small(steps=48, bonus=BonusConfig.of("e3b", beta=0.5), beta_final=0.1)
+    engine, learner = started(config)
+    for weight in (0.5, 0.3, 0.1):
+        with engine.rollout() as rollout:
+            assert learner.learn(rollout)[0]["beta"] == pytest.approx(weight)
+        assert learner.explorer.mixer.intrinsic(torch.ones(())) * learner.explorer.mixer.sigma == pytest.approx(weight)
+    engine.close()
+    _, again = started(config)
+    again.load_state_dict(learner.state_dict())
+    assert again.explorer.mixer.beta == pytest.approx(0.1)
+
+
 def test_without_schedules_rates_are_constant():
     learner, rollout = lagged(small(learning_rate=0.01))
     stats = learner.learn(rollout)[0]
-    assert not {"learning_rate", "ent_coef", "clip_range_high"} & stats.keys()
+    assert not {"learning_rate", "ent_coef", "clip_range_high", "beta"} & stats.keys()
     assert learner.policy_optimizer.param_groups[0]["lr"] == 0.01
 
 
