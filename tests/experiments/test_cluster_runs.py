@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 from agents.ray_cluster import ENVIRONMENT
 from experiments.catalogue import STUDIES
 from experiments.cluster import RayScheduler, train_and_measure
-from experiments.reproduce import main
+from experiments.reproduce import frames_of, main
 from experiments.results import read_rows
 from experiments.scheduler import Scheduler, State
 from experiments.studies import Run
@@ -95,6 +95,19 @@ def test_a_run_that_is_killed_before_it_gets_further_has_failed(tmp_path: Path) 
     assert "exit code -9" in job.note
 
 
+def test_a_run_that_is_a_task_of_the_cluster_is_trained_and_measured(cluster: Cluster, tmp_path: Path) -> None:
+    scheduler = RayScheduler(DEMO.runs("smoke")[:1], tmp_path, 1, frames_of, cluster.address)
+    try:
+        (job,) = scheduler.jobs
+        until(scheduler, lambda: job.state in (State.FINISHED, State.FAILED))
+        assert job.state is State.FINISHED
+        assert not job.needs_training
+    finally:
+        scheduler.close()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".shared")]
+
+
+@pytest.mark.slow
 def test_the_runs_of_a_figure_are_tasks_of_the_cluster(cluster: Cluster, tmp_path: Path, capsys) -> None:
     options = ["FIGURE=demo", "SCALE=smoke", f"RUNS={tmp_path}", "CLUSTER=ray", f"RAY_ADDRESS={cluster.address}"]
     assert main(options) == 0

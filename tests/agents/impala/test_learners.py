@@ -189,6 +189,7 @@ class NotANumber(gym.Env):
         return np.zeros(2, np.float32), float("nan") if bad else 0.0, False, self.steps == 5, {}
 
 
+@pytest.mark.slow
 def test_a_learner_that_diverges_stops_the_run_with_its_own_reason():
     home = os.getpid()
 

@@ -81,34 +81,28 @@ def equal(one: Rollout, other: Rollout) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def test_the_first_unroll_is_bit_for_bit_that_of_an_actor_here(cluster: Cluster) -> None:
+def test_unrolls_are_those_of_an_actor_here_with_the_newest_weights_and_a_killed_actor_is_replaced(
+    cluster: Cluster,
+) -> None:
     config, restarts = on_ray(cluster), [0, 3]
     with running(config, state={"starts": restarts}) as (engine, learner):
         first: dict[int, Rollout] = {}
-        while len(first) < 2:
-            rollout = taken(engine)
-            first.setdefault(rollout.actor, rollout)
-        assert engine.state_dict() == {"starts": [1, 4]}
-        for number, rollout in first.items():
-            actor = Actor(config, number, restarts[number])
-            actor.load(learner.policy.state_dict(), learner.version)
-            assert equal(rollout, filled(actor, config))
-
-
-def test_actors_continue_with_the_newest_weights_and_a_killed_one_is_replaced(cluster: Cluster) -> None:
-    with running(on_ray(cluster)) as (engine, learner):
         last: dict[int, Rollout] = {}
         version = 0
         while version < 15 or len(last) < 2:
-            version += 1
-            engine.publish(learner.policy, version)
             rollout = taken(engine)
             if (before := last.get(rollout.actor)) is None:
-                assert rollout.starts.all()
+                first[rollout.actor] = rollout
             else:
                 assert continues(before, rollout)
                 assert before.version <= rollout.version <= version
             last[rollout.actor] = rollout
+            version += 1
+            engine.publish(learner.policy, version)
+        for number, rollout in first.items():  # bit for bit
+            actor = Actor(config, number, restarts[number])
+            actor.load(learner.policy.state_dict(), rollout.version)
+            assert equal(rollout, filled(actor, config))
         assert max(rollout.version for rollout in last.values()) > version - 8
         assert all(engine.actor_seconds[number][stage] > 0 for number in last for stage in ("load", "act", "env"))
         os.kill(worker_of(engine, 0), signal.SIGKILL)
@@ -116,12 +110,13 @@ def test_actors_continue_with_the_newest_weights_and_a_killed_one_is_replaced(cl
             list(until(lambda: engine.roster.actors[0].restarts == 1, engine))
         fresh = next(r for r in until(lambda: False, engine) if r.actor == 0 and r.starts.all())
         assert not continues(last[0], fresh)
-        assert engine.state_dict() == {"starts": [2, 1]}
+        assert engine.state_dict() == {"starts": [2, 4]}
         with contextlib.ExitStack() as stack:
             held = [stack.enter_context(engine.rollout()) for _ in range(4)]  # all that there are
             assert len({id(rollout) for rollout in held}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agents.impala.engines.roster.ActorWarning")
 def test_an_actor_that_always_fails_stops_the_run_with_its_traceback(cluster: Cluster) -> None:
     def broken(config: Config, num_envs: int, seed: int) -> Any:
@@ -230,13 +225,23 @@ def test_another_python_on_the_cluster_is_refused(cluster: Cluster, monkeypatch:
 SMALL = {"engine": "inline", "n_envs": 4, "n_steps": 8, "lstm": 8, "dim": 8, "seed": 1}
 
 
+@contextlib.contextmanager
+def cluster_with_cores(cluster: Cluster, cores: int) -> Iterator[None]:
+    """The cluster has one more machine inside the block."""
+    node = cluster.add_node(num_cpus=cores)
+    try:
+        yield
+    finally:
+        cluster.remove_node(node)
+
+
 def learner_workers() -> list[psutil.Process]:
     """The workers of Ray that learn."""
     found = psutil.process_iter(["cmdline"])
     return [process for process in found if "ray::_learn" in " ".join(process.info["cmdline"] or [])]
 
 
-def test_learners_on_the_cluster_learn_as_on_one_machine_and_a_killed_one_stops_the_run(cluster: Cluster) -> None:
+def test_learners_on_the_cluster_learn_bit_for_bit_as_on_one_machine(cluster: Cluster) -> None:
     here = IMPALA("Rooms-K4-v0", learners=2, **SMALL)
     list(here.updates(96))
     there = IMPALA("Rooms-K4-v0", learners=2, ray_address=cluster.address, **SMALL)
@@ -245,14 +250,34 @@ def test_learners_on_the_cluster_learn_as_on_one_machine_and_a_killed_one_stops_
     assert there.state_dict()["engine"] == {"starts": [1, 1]}
     assert not ray.is_initialized()
     assert eventually(lambda: not learner_workers())
-    updates = there.updates(10**6)
+
+
+@pytest.mark.slow
+def test_a_learner_that_the_cluster_loses_stops_the_run_which_resumes_without_it(cluster: Cluster) -> None:
+    model = IMPALA("Rooms-K4-v0", learners=2, ray_address=cluster.address, **SMALL)
+    updates = model.updates(10**6)
     next(updates)
     (other,) = learner_workers()
     other.kill()
     with pytest.raises(LearnerError, match=r"^learner 1 was lost by Ray \(WorkerCrashedError\); all learners stopped$"):
         list(updates)
     assert not ray.is_initialized()
-    assert there.state_dict()["engine"] == {"starts": [2, 2]}
+    assert model.state_dict()["engine"] == {"starts": [1, 1]}
+    alone = IMPALA.from_config(model.config, learners=1)
+    alone.load_state_dict(model.state_dict())
+    alone.learn(32, reset_num_timesteps=False)
+    assert alone.num_timesteps == model.num_timesteps + 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["ray", "process"])
+def test_learners_and_their_actors_on_a_local_ray(engine: str, cluster: Cluster) -> None:
+    with cluster_with_cores(cluster, 4):
+        options = {**SMALL, "engine": engine, "actors": 1, "ray_address": cluster.address}
+        model = IMPALA("Rooms-K4-v0", learners=2, **options)
+        assert [update.frames for update in model.updates(96)] == [32, 64, 96]
+        assert model.state_dict()["engine"] == {"starts": [1, 1]}
+    assert not ray.is_initialized()
 
 
 def test_more_learners_than_the_cluster_has_cores_are_refused(cluster: Cluster) -> None:
