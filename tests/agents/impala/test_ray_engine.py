@@ -271,7 +271,7 @@ def test_a_learner_that_the_cluster_loses_stops_the_run_which_resumes_without_it
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["ray", "process"])
-def test_learners_and_their_actors_on_a_local_ray(engine: str, cluster: Cluster) -> None:
+def test_learners_with_actors_on_the_cluster_learn(engine: str, cluster: Cluster) -> None:
     with cluster_with_cores(cluster, 4):
         options = {**SMALL, "engine": engine, "actors": 1, "ray_address": cluster.address}
         model = IMPALA("Rooms-K4-v0", learners=2, **options)
