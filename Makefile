@@ -113,11 +113,11 @@ test-latest: $(LATEST)/.installed  ## the tests with the newest releases of ever
 
 N ?= 2000
 fuzz: $(STAMP)  ## N malformed command lines and damaged runs [2000]; figures in results/reliability
-	$(BIN)/python -m tests.reliability.fuzz --cases $(N) --out results/reliability
+	$(BIN)/python -m tests.reliability.fuzz CASES=$(N) OUT=results/reliability
 
 MINUTES ?= 120
 campaign: $(STAMP)  ## kill -9, lost actors, failing disks, a soak of MINUTES [120]; hours
-	$(BIN)/python -m tests.reliability.campaign --minutes $(MINUTES) --out results/reliability
+	$(BIN)/python -m tests.reliability.campaign MINUTES=$(MINUTES) OUT=results/reliability
 
 coverage: $(RAY)  ## the tests, with the lines that they do not reach
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered

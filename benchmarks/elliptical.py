@@ -1,6 +1,6 @@
 """Speed and accuracy of `EllipticalMemory` compared with other implementations of the same bonus.
 
-    python -m benchmarks.elliptical [--quick] [--json FILE]
+    python -m benchmarks.elliptical [QUICK=1] [JSON=FILE]
 
 One thread; in each setting ours and the other implementations alternate, and times are CPU time of that thread, so
 other load hardly affects the ratios. Whole episodes are run from their first step (the cost of ours grows with the
@@ -10,23 +10,26 @@ implementation. Exit code 1 if a target is missed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks import command
 from benchmarks.elliptical_accuracy import accuracy_table, print_accuracy
 from benchmarks.elliptical_peers import PEERS, machine_limits
 from e3b_gym.memory.elliptical import EllipticalMemory
+from e3b_gym.options import Seed
 
 RIDGE = 0.1
 SETTINGS = ((1, 256), (32, 256), (32, 512), (4, 1024), (16, 1024))  # N, d
@@ -157,14 +160,11 @@ def provenance(seed: int) -> dict[str, object]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
-    parser.add_argument(
-        "--quick", action="store_true", help="only the settings that have a target; short accuracy runs"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    return command(arguments, __doc__, run_all, QUICK=(bool, False), SEED=(Seed, 0), JSON=(Path | None, None))
+
+
+def run_all(options: SimpleNamespace) -> int:
     torch.set_num_threads(1)
     facts = provenance(options.seed)
     print("  ".join(f"{name}: {value}" for name, value in facts.items()), "\n")

@@ -1,9 +1,9 @@
 """Steps per second and milliseconds per reset of every id, compared with the simulator's own environment.
 
     python -m benchmarks.envs                       every id, then the targets
-    python -m benchmarks.envs --quick               the same with fewer rounds (a minute or two)
-    python -m benchmarks.envs --suite VizDoom       one suite
-    python -m benchmarks.envs --ids ID [ID ...]     some ids
+    python -m benchmarks.envs QUICK=1               the same with fewer rounds (a minute or two)
+    python -m benchmarks.envs SUITE=VizDoom       one suite
+    python -m benchmarks.envs IDS="[ID, ID]"        some ids
 
 The bars (PASS or FAIL; a FAIL makes the exit code 1) are what MiniHack here promises against the stock package: levels
 drawn by MiniGrid reset at least 2x as fast (the slowest id counts), crops are cut at least 5x as fast, and 32 games in
@@ -20,22 +20,24 @@ no such id, or crashes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
+from benchmarks import command
 from e3b_gym.envs import make
 from e3b_gym.envs.minigrid import MISSING
 from e3b_gym.envs.registry import SUITES, all_tasks, suite_of
+from e3b_gym.options import Count
 
 VECTOR_ID = "MiniHack-Freeze-Random-Restricted-v0"
 RESETS = 3
@@ -149,14 +151,20 @@ def minihack_bars(resets: dict[str, float], quick: bool) -> Iterator[tuple[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return command(
+        arguments,
+        __doc__,
+        run_all,
+        QUICK=(bool, False),
+        SUITE=(Literal[tuple(suite.name for suite in SUITES)] | None, None),
+        IDS=(Sequence[str] | None, None),
+        ROUNDS=(Count, 10),
+        STEPS=(Count, 50),
+    )
+
+
+def run_all(options: SimpleNamespace) -> int:
     """Prints the table and the bars; returns 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description="Environments, ours against stock.")
-    parser.add_argument("--suite", choices=[suite.name for suite in SUITES])
-    parser.add_argument("--ids", nargs="+", metavar="ID")
-    parser.add_argument("--quick", action="store_true", help="3 rounds of 20 steps")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=50, help="per round")
-    options = parser.parse_args(arguments)
     rounds, steps = (3, 20) if options.quick else (options.rounds, options.steps)
     ids = options.ids or [
         id for id, (suite, _) in all_tasks().items() if options.suite in (None, suite.name) and id not in NEED_DATA

@@ -1,7 +1,7 @@
 """Habitat on generated homes: steps per second with the real `habitat.Env`, and the time of each part.
 
     python -m benchmarks.habitat            the table, then the targets (about a minute)
-    python -m benchmarks.habitat --quick    the same with fewer rounds
+    python -m benchmarks.habitat QUICK=1    the same with fewer rounds
 
 The targets (PASS or FAIL; a FAIL makes the exit code 1): one process runs at least 1500 steps per second at 128 x 128
 and 700 at 256 x 256, RGB and depth, and at least 200 with coverage measured at every step.
@@ -13,15 +13,16 @@ not cached.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from benchmarks import command
 from e3b_gym.envs import make, make_vec
 
 ID = "Habitat-FloorPlan-v0"
@@ -88,10 +89,12 @@ def shares(size: int, times: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return command(arguments, __doc__, run_all, QUICK=(bool, False))
+
+
+def run_all(options: SimpleNamespace) -> int:
     """Prints the tables and the targets; returns 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description="Habitat on generated homes.")
-    parser.add_argument("--quick", action="store_true", help="3 rounds of 50 steps")
-    rounds, steps = (3, 50) if parser.parse_args(arguments).quick else (9, 200)
+    rounds, steps = (3, 50) if options.quick else (9, 200)
     speeds = {}
     print(f"{'RGB and depth':24} {'steps/s':>9} {'wall clock':>11}")
     for size, coverage in ((64, False), (128, False), (256, False), (128, True)):

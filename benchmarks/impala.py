@@ -1,6 +1,6 @@
 """Training speed of IMPALA: frames per second of the whole loop, and microseconds per frame by stage.
 
-    python -m benchmarks.impala [--quick] [--rounds N] [--seconds S] [--json FILE]
+    python -m benchmarks.impala [QUICK=1] [ROUNDS=N] [SECONDS=S] [JSON=FILE]
 
 Real MiniHack, actors and a learner in processes of one thread each, E3B and no bonus, the fast and the paper's network,
 every frame learned from once as IMPALA does, against a stand-in of the authors'
@@ -11,7 +11,6 @@ before the run is printed. Exit code 1: a target is missed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -19,9 +18,14 @@ import statistics
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
+
+from benchmarks import command
+from e3b_gym.options import Count, Positive
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
@@ -148,13 +152,19 @@ def bars(
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the fast network only, once")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of training per contender and round")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    return command(
+        arguments,
+        __doc__,
+        run_all,
+        QUICK=(bool, False),
+        ROUNDS=(Count, 3),
+        SECONDS=(Positive, 20.0),
+        JSON=(Path | None, None),
+    )
+
+
+def run_all(options: SimpleNamespace) -> int:
     print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     measured: dict[Contender, list[Measurement]] = defaultdict(list)
     for round_number in range(1 if options.quick else options.rounds):
@@ -172,7 +182,7 @@ def main() -> None:
         print(f"{'pass' if holds else 'MISS'}  {what}: {value:,.2f} (bar {bar:,g})")
     if options.json:
         options.json.write_text(json.dumps(as_json(speed, stages, results), indent=1) + "\n")
-    sys.exit(0 if all(holds for *_, holds in results) else 1)
+    return 0 if all(holds for *_, holds in results) else 1
 
 
 def report(speed: dict[Contender, float], stages: dict[Contender, dict[str, float]]) -> None:
@@ -190,4 +200,4 @@ def as_json(
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,21 +7,23 @@ with the memo cleared before the first. All variants alternate; the numbers are 
 which other processes affect less than wall-clock time. Errors are the largest error of a tensor relative to its largest
 entry, compared with float64, the maximum over the output and all gradients.
 
-    python -m benchmarks.networks [--variant fast|paper] [--quick] [--json FILE]
+    python -m benchmarks.networks [VARIANT=fast|paper] [QUICK=1] [JSON=FILE]
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from benchmarks import command
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
@@ -153,13 +155,19 @@ def measure(level: str, variant: str, rounds: int) -> dict[str, dict[str, float]
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    return command(
+        arguments,
+        __doc__,
+        run_all,
+        QUICK=(bool, False),
+        VARIANT=(Literal[tuple(TRAINED_ENVS)] | None, None),
+        JSON=(Path | None, None),
+    )
+
+
+def run_all(options: SimpleNamespace) -> int:
     """Prints and stores the numbers; returns 1 if a speedup over the plain modules is below `LEAST_SPEEDUP`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variant", choices=TRAINED_ENVS, help="one network instead of both")
-    parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
-    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     record, failed = {}, False
     for variant in [options.variant] if options.variant else TRAINED_ENVS:

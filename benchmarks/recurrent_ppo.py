@@ -6,18 +6,22 @@ only in minibatches in which an episode starts, and pads more if many do, so sev
 very long episodes it rarely loops. Times are CPU seconds of this process, which other processes affect less than
 wall-clock time.
 
-    python -m benchmarks.recurrent_ppo [--quick] [--json FILE]
+    python -m benchmarks.recurrent_ppo [QUICK=1] [JSON=FILE]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from benchmarks import command
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
@@ -120,12 +124,12 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
         th.set_num_threads(threads)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE")
-    arguments = parser.parse_args()
-    rows = run(arguments.quick)
+def main(arguments: Sequence[str] | None = None) -> int:
+    return command(arguments, __doc__, run_all, QUICK=(bool, False), JSON=(Path | None, None))
+
+
+def run_all(options: SimpleNamespace) -> int:
+    rows = run(options.quick)
     print("episode |  frames/s trained per epoch |  frames/s end to end (10 epochs)")
     print(" length |  contrib     ours    ratio  |  contrib     ours    ratio")
     for row in rows:
@@ -135,9 +139,10 @@ def main() -> None:
             f"{row['train_speedup']:8.1f}x |{contrib['end_to_end_fps']:9.1f}{ours['end_to_end_fps']:9.1f}"
             f"{row['end_to_end_speedup']:8.1f}x"
         )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

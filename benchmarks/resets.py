@@ -1,20 +1,19 @@
 """What a MiniHack reset costs, now and in another checkout, and whether it stays the same over many resets.
 
     python -m benchmarks.resets                                   milliseconds per reset, and per frame of a beginner
-    python -m benchmarks.resets --against PATH                    the same, with the checkout at PATH in turns
-    python -m benchmarks.resets --drift 1000000 --games 16        time, memory, files and processes over so many resets
-    python -m benchmarks.resets --against PATH --drift N --json FILE   both, into a file
+    python -m benchmarks.resets AGAINST=PATH                      the same, with the checkout at PATH in turns
+    python -m benchmarks.resets DRIFT=1000000 GAMES=16            time, memory, files and processes over so many resets
+    python -m benchmarks.resets AGAINST=PATH DRIFT=N JSON=FILE     both, into a file
 
 Each checkout runs in a process, and the two take turns, so that load on the machine hits both alike; times are CPU
 time, medians over the rounds. Both get the same seeds, and must show the same observations. A beginner takes random
 actions, and falls into the lava within some steps: most of its time is resets and the ends of games.
-A run of `--drift` plays one step after each reset. Its times stand next to those of a fixed piece of work, since a busy
+A run of `DRIFT=` plays one step after each reset. Its times stand next to those of a fixed piece of work, since a busy
 machine is slower for both.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Checkout:
         self.path = path
         environment = os.environ | {"PYTHONPATH": str(path), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", task],
+            [sys.executable, __file__, f"WORKER={task}"],
             cwd=path,
             env=environment,
             stdin=subprocess.PIPE,
@@ -220,19 +220,24 @@ def origin(path: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    from benchmarks import command  # not in a worker, which takes the library from another checkout
+    from e3b_gym.options import Count, WholeNumber
+
+    return command(
+        arguments,
+        __doc__,
+        run_all,
+        TASK=(str, TASK),
+        AGAINST=(Path | None, None),
+        ROUNDS=(WholeNumber, 20),
+        DRIFT=(WholeNumber, 0),
+        GAMES=(Count, 16),
+        JSON=(Path | None, None),
+    )
+
+
+def run_all(options: SimpleNamespace) -> int:
     """Prints what was measured; returns 1 where a reset is not PROMISED times as fast as in the other checkout."""
-    parser = argparse.ArgumentParser(description="MiniHack resets: cost and drift.")
-    parser.add_argument("--task", default=TASK)
-    parser.add_argument("--against", type=Path, metavar="PATH", help="another checkout")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--drift", type=int, default=0, metavar="RESETS")
-    parser.add_argument("--games", type=int, default=16, help="of the drift, in one process")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps other entries of the file")
-    parser.add_argument("--worker", metavar="TASK", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.worker:
-        serve(options.worker)
-        return 0
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count()}
     failed = False
     if options.rounds:
@@ -242,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
-def _report_cost(options: argparse.Namespace, machine: dict[str, Any]) -> bool:
+def _report_cost(options: SimpleNamespace, machine: dict[str, Any]) -> bool:
     paths = {"now": HERE} | ({"other": options.against.resolve()} if options.against else {})
     checkouts = {name: Checkout(path, options.task) for name, path in paths.items()}
     measured = compare(checkouts, options.rounds)
@@ -264,7 +269,7 @@ def _report_cost(options: argparse.Namespace, machine: dict[str, Any]) -> bool:
     return failed
 
 
-def _report_drift(options: argparse.Namespace, machine: dict[str, Any]) -> None:
+def _report_drift(options: SimpleNamespace, machine: dict[str, Any]) -> None:
     rows: list[dict[str, float]] = []
     result = {"task": options.task, "games": options.games, "machine": machine} | origin(HERE)
     for row in drift(options.task, options.drift, options.games):
@@ -284,4 +289,7 @@ def _store(path: Path | None, name: str, result: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] and sys.argv[1].startswith("WORKER="):  # started by Checkout
+        serve(sys.argv[1].removeprefix("WORKER="))
+    else:
+        sys.exit(main())

@@ -1,6 +1,6 @@
 """Cost of the exploration bonus in Stable-Baselines3: frames per second without, with ours and with rllte's.
 
-    python -m benchmarks.sb3 [--quick] [--rounds N] [--json FILE]
+    python -m benchmarks.sb3 [QUICK=1] [ROUNDS=N] [JSON=FILE]
 
 PPO on MiniGrid-DoorKey-8x8 with 16 environments (MultiInputPolicy, minibatches of 256, 4 epochs), a slow simulator, and
 on Rooms-K4 with 64 (MlpPolicy, minibatches of 1024, 3 epochs), a fast one; rollouts of 128 steps, all environments in
@@ -16,7 +16,6 @@ PPO to rllte's recipe is an upper limit.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -27,6 +26,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from benchmarks import command
+from e3b_gym.options import Count
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
@@ -205,13 +207,10 @@ def print_recurrent(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="one round of the first setting, one episode length of RecurrentPPO"
-    )
-    parser.add_argument("--rounds", type=int, default=8, help="rounds of each contender")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers to FILE")
-    options = parser.parse_args(arguments)
+    return command(arguments, __doc__, run_all, QUICK=(bool, False), ROUNDS=(Count, 8), JSON=(Path | None, None))
+
+
+def run_all(options: SimpleNamespace) -> int:
     torch.set_num_threads(1)
     facts = provenance()
     print(*(f"{name}: {value}" for name, value in facts.items()), "", sep="\n")

@@ -1,6 +1,6 @@
 """What more cores and machines bring: frames/s by engine, the cost of transport, and what follows for a cluster.
 
-    python -m benchmarks.scale [--quick] [--rounds N] [--seconds S] [--network GBIT] [--json FILE]
+    python -m benchmarks.scale [QUICK=1] [ROUNDS=N] [SECONDS=S] [NETWORK=GBIT] [JSON=FILE]
 
 Real MiniHack, E3B, the fast network, every frame learned from once, one thread per process: actors inline, in processes
 and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors: with the environments and the
@@ -13,7 +13,6 @@ target is missed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -22,7 +21,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from benchmarks import command
+from e3b_gym.options import Count, Positive
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
@@ -225,13 +228,19 @@ def report(speed: Mapping[str, float], transport: Transport, lines: Sequence[Lin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round of 5 seconds: shows that it runs")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of training per contender and round")
-    parser.add_argument("--network", type=float, default=1.0, help="Gbit/s between machines, for the table")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
+    return command(
+        arguments,
+        __doc__,
+        run_all,
+        QUICK=(bool, False),
+        ROUNDS=(Count, 3),
+        SECONDS=(Positive, 20.0),
+        NETWORK=(Positive, 1.0),
+        JSON=(Path | None, None),
+    )
+
+
+def run_all(options: SimpleNamespace) -> int:
     rounds, seconds = (1, 5.0) if options.quick else (options.rounds, options.seconds)
     print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     measured: dict[str, list[Measurement]] = {name: [] for name in CONTENDERS}

@@ -1,30 +1,100 @@
-"""Buffers of experience: arrays [T+1, N] that an actor or a wrapper fills and that are read as an Unroll.
+"""From what environments report to an Unroll: terminal observations, the check for NaN, and the buffer of T steps.
 
     obs[0] -action[0]-> obs[1] -action[1]-> ... -> obs[T]
 
-Each observation is stored once. The last observations of ended episodes have an array of their own, of which only the
-rows that are written cost memory. `UnrollBuffer` is the layout, in ordinary or in shared memory. `Recorder` fills one
-as a ring, so that the latest T steps can be read at any time. The arrays are numpy's, whose small operations cost a
-third of torch's.
+`UnrollBuffer` stores each observation once, in arrays [T+1, N] that an actor or a wrapper fills. Terminal observations
+have a separate array, of which only the rows that are written cost memory. The arrays are numpy's, whose small
+operations cost a third of torch's.
+
+An environment that resets itself already shows the next episode in the step that ends one. The terminal observation,
+in which the step really arrived, is reported separately; `EndingReader` reads it:
+
+    Stable-Baselines3     infos[env]["terminal_observation"]
+    Gymnasium, SAME_STEP  infos["final_obs"][env], and the ended episode's infos in infos["final_info"]
+    Gymnasium, NEXT_STEP  it is the observation itself; the next step only resets
+
+A simulator that has blanked it (NetHack after a death) reports `final_observation_valid` False in its infos: then the
+step has no known arrival.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e3b_gym.errors import NonFiniteError, UnsupportedSpaceError
+from e3b_gym.errors import NonFiniteError
 from e3b_gym.unroll import Tree, Unroll, kept_as, tree_leaves, tree_map
 
 Rows: TypeAlias = slice | list[int]
-Zeros: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
+VALID = "final_observation_valid"
+LastObservations = dict[int, Tree]
+"""By environment, the true last observations of the episodes that ended in a step."""
+
+
+def last_of_single(done: bool, obs: Tree, info: Mapping[str, Any]) -> LastObservations:
+    """Of one environment that does not reset itself."""
+    return {0: obs} if done and info.get(VALID, True) else {}
+
+
+class EndingReader:
+    """Reads the last observations of a batch, and warns once if the batch does not report them.
+
+    Args:
+        name: of the batch, for the warning.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._warned = False
+
+    def from_sb3(self, done: NDArray[np.bool_], infos: Sequence[Mapping[str, Any]]) -> LastObservations:
+        """Of a VecEnv's step; `done` is [N]."""
+        if not done.any():
+            return {}
+        valid = [env for env in np.flatnonzero(done).tolist() if infos[env].get(VALID, True)]
+        last = {env: infos[env]["terminal_observation"] for env in valid if "terminal_observation" in infos[env]}
+        if len(last) < len(valid):
+            self._warn("infos['terminal_observation']; a VecEnv that resets itself must report it")
+        return last
+
+    def from_vector(
+        self, done: NDArray[np.bool_], obs: Tree, infos: Mapping[str, Any], mode: AutoresetMode
+    ) -> LastObservations:
+        """Of a VectorEnv's step; `done` is [N], `obs` a tree of [N, ...]."""
+        if not done.any():
+            return {}
+        same_step = mode == AutoresetMode.SAME_STEP
+        ended = infos.get("final_info", {}) if same_step else infos
+        envs = np.flatnonzero(done & ended.get(VALID, True)).tolist()
+        if not same_step:
+            return {env: tree_map(lambda leaf, env=env: leaf[env], obs) for env in envs}
+        if "final_obs" in infos:
+            return {env: infos["final_obs"][env] for env in envs}
+        self._warn("infos['final_obs']; a VectorEnv with SAME_STEP autoreset must report it")
+        return {}
+
+    def _warn(self, remedy: str) -> None:
+        if not self._warned:
+            self._warned = True
+            where, must = remedy.split("; ")
+            warnings.warn(
+                f"episodes of {self._name} end without {where}, so their last steps get no bonus; {must}", stacklevel=5
+            )
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | None:
+    """How a batch resets its environments; None if it does not say."""
+    # The attribute first: SyncVectorEnv writes the metadata entry into a dict shared by all envs of the class.
+    mode = getattr(env.unwrapped, "autoreset_mode", None) or env.metadata.get("autoreset_mode")
+    return None if mode is None else AutoresetMode(mode)
 
 
 @dataclass
@@ -116,142 +186,10 @@ class UnrollBuffer:
         )
 
 
-class Recorder:
-    """Keeps up to `capacity` consecutive steps of `num_envs` environments.
-
-    Args:
-        capacity: how many of the latest steps are kept; older ones are dropped.
-        num_envs: how many environments step together.
-    """
-
-    def __init__(self, capacity: int, num_envs: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"at least 1 step must be recorded; got {capacity}")
-        self.capacity = capacity
-        self.num_envs = num_envs
-        self._present: Tree = None  # until the first step, when the buffer is made
-        self._buffer: UnrollBuffer | None = None
-        self._row = 0  # of the present observation
-        self._count = 0  # of recorded steps, which end at `_row`
-        self._with_logits = 0  # how many of the latest steps have the policy's logits
-        self._starts = np.ones(num_envs, dtype=np.bool_)  # the present observation opens an episode
-        self._step_starts = np.ones((capacity + 1, num_envs), dtype=np.bool_)
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def full(self) -> bool:
-        return self._count == self.capacity
-
-    @property
-    def started(self) -> bool:
-        """Whether there is a present observation."""
-        return self._present is not None or self._buffer is not None
-
-    def start(self, obs: Tree) -> None:
-        """All environments were reset to `obs` (tree of arrays [N, ...]), wherever they were before."""
-        if self._buffer is None:
-            self._present = tree_map(np.array, obs)
-        else:
-            if self._count:
-                # The last step's arrival is overwritten here, so it becomes an end whose observation is not known.
-                self._buffer.done[self._row - 1] = True
-            self._buffer.write_obs(self._row, obs)
-        self._starts = np.ones(self.num_envs, dtype=np.bool_)
-
-    def add(
-        self,
-        action: NDArray[Any],
-        obs: Tree,
-        done: NDArray[np.bool_],
-        last_observations: Mapping[int, Tree],
-        *,
-        restarted: NDArray[np.bool_] | None = None,
-        policy_logits: Tensor | None = None,
-    ) -> Unroll:
-        """Records a step and returns it as an unroll of length 1. Arguments as in `OnlineExplorer.step`."""
-        ended, starts = np.array(done, dtype=np.bool_), self._starts
-        if restarted is not None:
-            # A reset is written as a step without a known end: it gets no bonus and no dynamics pair.
-            ended, starts = ended | restarted, starts & ~restarted
-        buffer, row = self._made_for(action), self._row
-        buffer.write_step(row, action, ended, last_observations)
-        self._keep_logits(buffer, row, policy_logits)
-        self._step_starts[row] = starts
-        self._starts = ended
-        self._row = (row + 1) % (self.capacity + 1)
-        self._count = min(self._count + 1, self.capacity)
-        buffer.write_obs(self._row, obs)
-        return self._latest(1)
-
-    def _made_for(self, action: NDArray[Any]) -> UnrollBuffer:
-        if self._buffer is None:
-            self._buffer = UnrollBuffer.like(self._present, action, self.capacity + 1)
-            self._buffer.write_obs(0, self._present)
-            self._present = None
-        return self._buffer
-
-    def _keep_logits(self, buffer: UnrollBuffer, row: int, logits: Tensor | None) -> None:
-        self._with_logits = 0 if logits is None else self._with_logits + 1
-        if logits is not None:
-            if buffer.logits is None:
-                buffer.logits = np.zeros((self.capacity + 1, *logits.shape), np.float32)
-            buffer.logits[row] = logits.numpy()
-
-    def unroll(self) -> Unroll:
-        """The recorded steps, oldest first."""
-        return self._latest(self._count)
-
-    def _latest(self, steps: int) -> Unroll:
-        if self._buffer is None or steps == 0:
-            raise ValueError("nothing is recorded yet; step the environments first")
-        first, last = self._row - steps, self._row
-        # Rows of a ring that has turned are put in order by a copy. Negative rows count from the ring's end.
-        turned = first < 0
-        step_rows: Rows = [*range(first, last)] if turned else slice(first, last)
-        obs_rows: Rows = [*range(first, last + 1)] if turned else slice(first, last + 1)
-        return self._buffer.read(obs_rows, step_rows, self._step_starts[first], with_logits=self._with_logits >= steps)
-
-    def clear(self) -> None:
-        """Forgets the steps; the present observation stays."""
-        self._count = self._with_logits = 0
-        if self._buffer is not None:
-            for leaf in tree_leaves(self._buffer.obs):
-                leaf[0] = leaf[self._row]
-        self._row = 0
-
-    def resized(self, capacity: int) -> Recorder:
-        """An empty recorder for `capacity` steps that continues from the present observation."""
-        new = Recorder(capacity, self.num_envs)
-        if self.started:
-            buffer, row = self._buffer, self._row
-            new.start(self._present if buffer is None else tree_map(lambda leaf: leaf[row], buffer.obs))
-            new._starts = self._starts
-        return new
-
-
 def write_row(tree: Tree, row: int | tuple[int, int], values: Tree) -> None:
     """Writes `values` into a row of every leaf."""
     for leaf, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
         leaf[row] = value
-
-
-def allocate_observations(space: gym.Space[Any], lead: tuple[int, ...], zeros: Zeros = np.zeros) -> Tree:
-    """Tree of arrays [*lead, ...] for observations of a space.
-
-    Args:
-        space: of one environment.
-        lead: the leading sizes, such as (T+1, N).
-        zeros: (shape, dtype) -> array; shared memory comes in here.
-    """
-    if isinstance(space, gym.spaces.Dict):
-        return {key: allocate_observations(part, lead, zeros) for key, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(allocate_observations(part, lead, zeros) for part in space.spaces)
-    if space.shape is None or space.dtype is None or space.dtype.kind not in "biuf":
-        raise UnsupportedSpaceError("an observation", space, "it has no fixed-size array; drop or encode it first")
-    return zeros((*lead, *space.shape), kept_as(space.dtype))
 
 
 def require_finite_step(obs: Tree, reward: NDArray[Any] | None, last_observations: Mapping[int, Tree]) -> None:

@@ -1,4 +1,4 @@
-"""User errors of all commands: one line on stderr (what, what it got, what to do) and exit code 2.
+"""The command line of all commands: `NAME=value` words, and user errors as one line on stderr with exit code 2.
 
 Only this module turns an error into a line. Errors that a user can cause are raised where they are found, as
 ValueError, ImportError or OSError, with a message that needs no traceback; any other error is a bug of this library and
@@ -7,16 +7,17 @@ keeps its traceback.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any
 
 from e3b_gym.files import UNFINISHED
+from e3b_gym.options import closest, parse
 
 USER_ERRORS = (ValueError, ImportError, OSError, MemoryError)
 REFUSED = 2
@@ -31,41 +32,48 @@ _REMEDIES = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are ValueErrors, so that `answer` reports them like all others."""
+def split_words(given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Name and value of each `NAME=value` of a command line."""
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ValueError(f"expected NAME=value, got {word!r}")
+        yield name, value
 
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; --help lists the options")
 
+def read_options(given: Iterable[str], **options: tuple[Any, Any]) -> SimpleNamespace:
+    """The options of a command by name, in small letters.
 
-def at_least(minimum: int) -> Callable[[str], int]:
-    """The `type=` of an option that is a whole number of at least `minimum`."""
-
-    def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}") from None
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}; got {value}")
-        return value
-
-    return number
+    Args:
+        given: `NAME=value` words of the command line.
+        **options: NAME=(annotation, default); see `e3b_gym.options` for annotations.
+    """
+    read = {name: default for name, (_, default) in options.items()}
+    for name, value in split_words(given):
+        if name not in options:
+            raise ValueError(f"unknown option {name}={value}; {closest(name, options)}")
+        read[name] = parse(name, value, options[name][0])
+    return SimpleNamespace(**{name.lower(): value for name, value in read.items()})
 
 
 def answer(
-    arguments: Sequence[str] | None, help: str | None, run: Callable[[list[str]], int | Callable[[], int]]
+    arguments: Sequence[str] | None,
+    help: str,
+    run: Callable[[list[str]], int | Callable[[], int]],
+    *,
+    needs_options: bool = True,
 ) -> int:
     """Runs a command; returns its exit code.
 
     Args:
         arguments: arguments of the command; None: those of the program.
-        help: printed without arguments or with --help; None: `run` has its own.
+        help: printed with --help, and without arguments where the command needs some.
         run: runs the command and returns the exit code; or prepares it and returns a function that does the rest,
             whose errors are not user errors and keep their traceback.
+        needs_options: the command does nothing without options.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if help is not None and (not given or given[0] in ("help", "-h", "--help")):
+    if (needs_options and not given) or given[:1] in (["help"], ["-h"], ["--help"]):
         print(help)
         return 0
     with plain_warnings():

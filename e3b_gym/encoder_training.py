@@ -1,4 +1,4 @@
-"""How an encoder is trained on recorded experience: the settings, and the order of the minibatches."""
+"""How an encoder is trained on recorded experience: the settings, the minibatches, and the passes over them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from e3b_gym.explorer import Explorer
 from e3b_gym.unroll import Unroll
 
 
@@ -55,3 +56,24 @@ def minibatches(unroll: Unroll, config: TrainerConfig, order: torch.Generator) -
     for i in torch.randperm(len(pieces), generator=order).tolist():
         start, columns = pieces[i]
         yield unroll.window(start, min(start + window, unroll.num_steps)).columns(columns)
+
+
+def train_on(unroll: Unroll, explorer: Explorer, config: TrainerConfig, order: torch.Generator) -> dict[str, float]:
+    """Trains the bonus in `epochs` passes over `unroll`; returns the mean losses and the bonus's diagnostics."""
+    seen: list[dict[str, float]] = []
+    with explorer.training_mode():
+        for _ in range(config.epochs if explorer.optimizer is not None else 0):
+            for part in minibatches(unroll, config, order):
+                batch = part.to(explorer.device)
+                seen.append(explorer.backward(explorer.embed(batch, graph=True), batch)[0])
+                explorer.update()
+    names = seen[0] if seen else {}
+    means = {f"{name}_loss": sum(losses[name] for losses in seen) / len(seen) for name in names}
+    return means | _diagnostics(unroll, explorer, config, order)
+
+
+@torch.no_grad()
+def _diagnostics(unroll: Unroll, explorer: Explorer, config: TrainerConfig, order: torch.Generator) -> dict[str, float]:
+    """On one minibatch: these are for curves, and a whole rollout would cost a forward pass."""
+    batch = next(minibatches(unroll, config, order)).to(explorer.device)
+    return explorer.bonus.diagnostics(explorer.bonus.embed(batch), batch)

@@ -24,10 +24,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers import Autoreset
 
 from e3b_gym.bonuses import Bonus
+from e3b_gym.buffer import EndingReader, autoreset_mode, last_of_single
 from e3b_gym.building import RECORD_STEPS, build_explorer, config_of
 from e3b_gym.config import BonusConfig
-from e3b_gym.endings import EndingReader, autoreset_mode, last_of_single
-from e3b_gym.online import OnlineExplorer, StepRewards
+from e3b_gym.online import OnlineExplorer
+from e3b_gym.reward import StepRewards
 from e3b_gym.saving import load_explorer, save_explorer
 from e3b_gym.unroll import tree_map
 

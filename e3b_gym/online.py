@@ -2,14 +2,15 @@
 
     reset(obs) -> step(action, obs, reward, done, ...) -> step -> ... -> train() -> step -> ...
 
-A step is an unroll of length 1 (`e3b_gym.unroll`). The latest steps are recorded; `train` trains the encoder on them.
+A step is an unroll of length 1 (`e3b_gym.unroll`). `Recorder` keeps the latest steps in a ring; `train` trains the
+encoder on them.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,27 +19,126 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from e3b_gym.bonuses import Bonus
-from e3b_gym.buffer import Recorder, require_finite_step
-from e3b_gym.encoder_training import TrainerConfig, minibatches
+from e3b_gym.buffer import Rows, UnrollBuffer, require_finite_step
+from e3b_gym.encoder_training import TrainerConfig, train_on
 from e3b_gym.explorer import Explorer
-from e3b_gym.reward import RewardMixer
-from e3b_gym.unroll import Tree, Unroll
+from e3b_gym.reward import RewardMixer, StepRewards, bonus_statistics
+from e3b_gym.unroll import Tree, Unroll, tree_leaves, tree_map
 
 
-@dataclass(frozen=True)
-class StepRewards:
-    """The rewards of a step, per environment."""
+class Recorder:
+    """Keeps up to `capacity` consecutive steps of `num_envs` environments.
 
-    total: NDArray[np.float32]
-    """[N], the mixed reward, for the agent."""
-    intrinsic: NDArray[np.float32]
-    """[N], the bonus's part of it, beta * b / sigma."""
-    extrinsic: NDArray[np.float32]
-    """[N], the environment's own reward."""
-    bonus: NDArray[np.float32]
-    """[N], b itself."""
-    episodes: dict[int, tuple[float, float]]
-    """For the environments that ended an episode, its sums of intrinsic and of extrinsic."""
+    Args:
+        capacity: how many of the latest steps are kept; older ones are dropped.
+        num_envs: how many environments step together.
+    """
+
+    def __init__(self, capacity: int, num_envs: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"at least 1 step must be recorded; got {capacity}")
+        self.capacity = capacity
+        self.num_envs = num_envs
+        self._present: Tree = None  # until the first step, when the buffer is made
+        self._buffer: UnrollBuffer | None = None
+        self._row = 0  # of the present observation
+        self._count = 0  # of recorded steps, which end at `_row`
+        self._with_logits = 0  # how many of the latest steps have the policy's logits
+        self._starts = np.ones(num_envs, dtype=np.bool_)  # the present observation opens an episode
+        self._step_starts = np.ones((capacity + 1, num_envs), dtype=np.bool_)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        return self._count == self.capacity
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a present observation."""
+        return self._present is not None or self._buffer is not None
+
+    def start(self, obs: Tree) -> None:
+        """All environments were reset to `obs` (tree of arrays [N, ...]), wherever they were before."""
+        if self._buffer is None:
+            self._present = tree_map(np.array, obs)
+        else:
+            if self._count:
+                # The last step's arrival is overwritten here, so it becomes an end whose observation is not known.
+                self._buffer.done[self._row - 1] = True
+            self._buffer.write_obs(self._row, obs)
+        self._starts = np.ones(self.num_envs, dtype=np.bool_)
+
+    def add(
+        self,
+        action: NDArray[Any],
+        obs: Tree,
+        done: NDArray[np.bool_],
+        last_observations: Mapping[int, Tree],
+        *,
+        restarted: NDArray[np.bool_] | None = None,
+        policy_logits: Tensor | None = None,
+    ) -> Unroll:
+        """Records a step and returns it as an unroll of length 1. Arguments as in `OnlineExplorer.step`."""
+        ended, starts = np.array(done, dtype=np.bool_), self._starts
+        if restarted is not None:
+            # A reset is written as a step without a known end: it gets no bonus and no dynamics pair.
+            ended, starts = ended | restarted, starts & ~restarted
+        buffer, row = self._made_for(action), self._row
+        buffer.write_step(row, action, ended, last_observations)
+        self._keep_logits(buffer, row, policy_logits)
+        self._step_starts[row] = starts
+        self._starts = ended
+        self._row = (row + 1) % (self.capacity + 1)
+        self._count = min(self._count + 1, self.capacity)
+        buffer.write_obs(self._row, obs)
+        return self._latest(1)
+
+    def _made_for(self, action: NDArray[Any]) -> UnrollBuffer:
+        if self._buffer is None:
+            self._buffer = UnrollBuffer.like(self._present, action, self.capacity + 1)
+            self._buffer.write_obs(0, self._present)
+            self._present = None
+        return self._buffer
+
+    def _keep_logits(self, buffer: UnrollBuffer, row: int, logits: Tensor | None) -> None:
+        self._with_logits = 0 if logits is None else self._with_logits + 1
+        if logits is not None:
+            if buffer.logits is None:
+                buffer.logits = np.zeros((self.capacity + 1, *logits.shape), np.float32)
+            buffer.logits[row] = logits.numpy()
+
+    def unroll(self) -> Unroll:
+        """The recorded steps, oldest first."""
+        return self._latest(self._count)
+
+    def _latest(self, steps: int) -> Unroll:
+        if self._buffer is None or steps == 0:
+            raise ValueError("nothing is recorded yet; step the environments first")
+        first, last = self._row - steps, self._row
+        # Rows of a ring that has turned are put in order by a copy. Negative rows count from the ring's end.
+        turned = first < 0
+        step_rows: Rows = [*range(first, last)] if turned else slice(first, last)
+        obs_rows: Rows = [*range(first, last + 1)] if turned else slice(first, last + 1)
+        return self._buffer.read(obs_rows, step_rows, self._step_starts[first], with_logits=self._with_logits >= steps)
+
+    def clear(self) -> None:
+        """Forgets the steps; the present observation stays."""
+        self._count = self._with_logits = 0
+        if self._buffer is not None:
+            for leaf in tree_leaves(self._buffer.obs):
+                leaf[0] = leaf[self._row]
+        self._row = 0
+
+    def resized(self, capacity: int) -> Recorder:
+        """An empty recorder for `capacity` steps that continues from the present observation."""
+        new = Recorder(capacity, self.num_envs)
+        if self.started:
+            buffer, row = self._buffer, self._row
+            new.start(self._present if buffer is None else tree_map(lambda leaf: leaf[row], buffer.obs))
+            new._starts = self._starts
+        return new
 
 
 class OnlineExplorer(Explorer):
@@ -120,7 +220,7 @@ class OnlineExplorer(Explorer):
             reward: [N], the environment's own.
             done: [N], the step ended an episode.
             last_observations: by environment, the last observation of the episodes that ended, where it is known
-                (`e3b_gym.endings`).
+                (`e3b_gym.buffer.EndingReader`).
             restarted: [N], this was no step but a reset (Gymnasium's NEXT_STEP autoreset): no bonus, and `obs` opens
                 an episode.
             policy_logits: [N, A], of the acting policy; only AGAC needs them.
@@ -168,42 +268,13 @@ class OnlineExplorer(Explorer):
             **settings: of `TrainerConfig`, to change from now on.
         """
         self.configure(**settings)
-        stats = self._statistics()
+        stats = bonus_statistics(self._recent, self.mixer)
         self._recent.clear()
         if len(self.record):
             unroll = self.record.unroll()
-            stats |= self._train_on(unroll) | self._diagnostics(unroll)
+            stats |= train_on(unroll, self, self.trainer, self._order)
             self.record.clear()
             self._features = None  # the weights have changed
-        return stats
-
-    def _train_on(self, unroll: Unroll) -> dict[str, float]:
-        """`epochs` passes in minibatches; returns the mean losses."""
-        seen: list[dict[str, float]] = []
-        with self.training_mode():
-            for _ in range(self.trainer.epochs if self.optimizer is not None else 0):
-                for part in minibatches(unroll, self.trainer, self._order):
-                    batch = part.to(self.device)
-                    seen.append(self.backward(self.embed(batch, graph=True), batch)[0])
-                    self.update()
-        names = seen[0] if seen else {}
-        return {f"{name}_loss": sum(losses[name] for losses in seen) / len(seen) for name in names}
-
-    @torch.no_grad()
-    def _diagnostics(self, unroll: Unroll) -> dict[str, float]:
-        """On one minibatch: these are for curves, and a whole rollout would cost a forward pass."""
-        batch = next(minibatches(unroll, self.trainer, self._order)).to(self.device)
-        return self.bonus.diagnostics(self.bonus.embed(batch), batch)
-
-    def _statistics(self) -> dict[str, float]:
-        """Of the bonus since the last training."""
-        stats = {"sigma": self.mixer.sigma}
-        if self._recent:
-            bonus = np.concatenate([rewards.bonus for rewards in self._recent], dtype=np.float64)
-            inner = sum(float(np.abs(rewards.intrinsic).sum()) for rewards in self._recent)
-            outer = self.mixer.extrinsic * sum(float(np.abs(rewards.extrinsic).sum()) for rewards in self._recent)
-            share = inner / (inner + outer) if inner + outer else 0.0
-            stats |= {"bonus_mean": float(bonus.mean()), "bonus_std": float(bonus.std()), "reward_share": share}
         return stats
 
     def state_dict(self) -> dict[str, Any]:

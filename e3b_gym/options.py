@@ -3,7 +3,7 @@
     check("ridge", 0.1, Positive)      0.1; ValueError for -1, "0.1" and True
     parse("ridge", "1e-1", Positive)   0.1, as typed on a command line
 
-An annotation may be bool, int, float, str, None, Literal, a union, a sequence, a callable, or one of these with a
+An annotation may be bool, int, float, str, Path, None, Literal, a union, a sequence, a callable, or one of these with a
 `Bound`. Numbers are finite. Numpy's numbers become Python's.
 """
 
@@ -17,6 +17,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -74,7 +75,7 @@ def parse(name: str, value: Any, kind: Any) -> Any:
         value = int(value)  # 1e6 in YAML
     if not isinstance(value, str):
         return check(name, value, kind)
-    for one in sorted(_members(kind), key=lambda one: _base(one) is str):  # str last: it accepts any text
+    for one in sorted(_members(kind), key=lambda one: _base(one) in (str, Path)):  # last: they accept any text
         read = _read(value.strip(), one)
         if read is not UNSET and _fits(read, one):
             return read
@@ -160,6 +161,8 @@ def _read(text: str, kind: Any) -> Any:
         parts = [part.strip().strip("'\"") for part in text[1:-1].split(",") if part.strip()]
         read = [_read(part, typing.get_args(base)[0]) for part in parts]
         return UNSET if UNSET in read else read
+    if base is Path:
+        return Path(text)
     return text if base is str else UNSET
 
 

@@ -10,10 +10,13 @@ value; their beta = 1 was tuned for it. `none` does not scale the bonus.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from e3b_gym.errors import NonFiniteError
@@ -138,3 +141,31 @@ class RewardMixer:
         self.norm = bool(state["norm"])
         moments = self._moments
         moments.count, moments.mean, moments.squares = (float(state[name]) for name in ("count", "mean", "squares"))
+
+
+@dataclass(frozen=True)
+class StepRewards:
+    """The rewards of a step, per environment."""
+
+    total: NDArray[np.float32]
+    """[N], the mixed reward, for the agent."""
+    intrinsic: NDArray[np.float32]
+    """[N], the bonus's part of it, beta * b / sigma."""
+    extrinsic: NDArray[np.float32]
+    """[N], the environment's own reward."""
+    bonus: NDArray[np.float32]
+    """[N], b itself."""
+    episodes: dict[int, tuple[float, float]]
+    """For the environments that ended an episode, its sums of intrinsic and of extrinsic."""
+
+
+def bonus_statistics(steps: Sequence[StepRewards], mixer: RewardMixer) -> dict[str, float]:
+    """Scale of the bonus, its mean and standard deviation over `steps`, and its share of the reward, for curves."""
+    stats = {"sigma": mixer.sigma}
+    if steps:
+        bonus = np.concatenate([rewards.bonus for rewards in steps], dtype=np.float64)
+        inner = sum(float(np.abs(rewards.intrinsic).sum()) for rewards in steps)
+        outer = mixer.extrinsic * sum(float(np.abs(rewards.extrinsic).sum()) for rewards in steps)
+        share = inner / (inner + outer) if inner + outer else 0.0
+        stats |= {"bonus_mean": float(bonus.mean()), "bonus_std": float(bonus.std()), "reward_share": share}
+    return stats

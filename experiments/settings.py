@@ -23,6 +23,7 @@ from agents.networks import networks_for
 from agents.registry import AGENTS, find_agent
 from agents.run_config import RunConfig
 from e3b_gym.bonuses import METHODS
+from e3b_gym.command import split_words
 from e3b_gym.config import BonusConfig, option_types
 from e3b_gym.envs import option_type
 from e3b_gym.envs.registry import suite_of
@@ -77,10 +78,7 @@ def split_arguments(
     """
     options: dict[str, str] = {}
     fields: dict[str, str] = {}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if not equals or not name:
-            raise ValueError(f"expected NAME=value, got {argument!r}")
+    for name, value in split_words(arguments):
         if name in FIELDS_IN_CAPITALS:
             fields[name.lower()] = value
         elif name in capitals:

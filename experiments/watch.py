@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from agents.networks import env_options_for
+from e3b_gym.buffer import last_of_single
 from e3b_gym.command import answer
-from e3b_gym.endings import last_of_single
 from e3b_gym.envs import make
 from e3b_gym.envs.play import CLEAR, Image, check_video, for_video, half_blocks
 from e3b_gym.envs.registry import all_tasks

@@ -12,7 +12,7 @@ from benchmarks import impala, sb3, scale
 
 
 def test_the_sb3_benchmark_measures_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = sb3.main(["--quick", "--json", str(tmp_path / "sb3.json")])
+    code = sb3.main(["QUICK=1", f"JSON={tmp_path / 'sb3.json'}"])
     record = json.loads((tmp_path / "sb3.json").read_text())
     speed = record["frames_per_second"]["MiniGrid"]
     assert 0 < speed["PPO + E3B, ours"] < 2 * speed["PPO"]

@@ -18,9 +18,8 @@ from walks import Walk, action_of, algorithm_1, played_by_hand, walks
 
 from e3b_gym import reward
 from e3b_gym.bonuses import make_bonus
-from e3b_gym.buffer import Recorder
 from e3b_gym.gymnasium import E3BReward, E3BVectorReward
-from e3b_gym.online import OnlineExplorer
+from e3b_gym.online import OnlineExplorer, Recorder
 from e3b_gym.sb3 import E3BRewardWrapper, GymnasiumVecEnv
 
 ENVS, STEPS = 3, 23

@@ -16,7 +16,7 @@ from agents.impala.config import Config
 from agents.impala.policy import Policy, sample_actions
 from agents.impala.rollout import NO_SUCCESS_KNOWN, Rollout
 from agents.networks import env_options_for, networks_for
-from e3b_gym.endings import EndingReader
+from e3b_gym.buffer import EndingReader
 from e3b_gym.envs import make_vec
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.unroll import Tree, tree_map

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from agents.impala.config import Config
 from agents.impala.run import ImpalaPlayer
+from e3b_gym.buffer import EndingReader
 from e3b_gym.diagnosis import End, Episode, Probe, Recording, Setup, bonus_setup
-from e3b_gym.endings import EndingReader
 from e3b_gym.unroll import Tree
 
 

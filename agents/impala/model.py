@@ -7,7 +7,6 @@ as by SB3: `on_step` once for each step of the environments, here when the learn
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -21,16 +20,14 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize, unwrap_vec_normalize
 
-from agents.checkpoint import CheckpointError
 from agents.impala.config import Config
 from agents.impala.environments import ActorEnvs, Environments, config_for, is_custom, require_same_spaces
 from agents.impala.learner import Learner
 from agents.impala.policy import Policy, act, as_batch
 from agents.impala.reporting import Reporter, as_callback
-from agents.impala.saving import read_model, write_model
+from agents.impala.saving import read_model, read_others, warn_of_lost_memory, write_model
 from agents.impala.training import Training, Update
 from e3b_gym.config import BonusConfig
-from e3b_gym.errors import first_line
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.sb3 import GymnasiumVecEnv
 from e3b_gym.unroll import Tree, tree_leaves
@@ -40,7 +37,7 @@ PredictState = tuple[NDArray[np.float32], ...]
 
 
 class IMPALA:
-    """IMPALA with an exploration bonus, in the manner of Stable-Baselines3.
+    """IMPALA with an exploration bonus and the interface of Stable-Baselines3.
 
     >>> from agents import IMPALA
     >>> from stable_baselines3.common.evaluation import evaluate_policy
@@ -61,8 +58,7 @@ class IMPALA:
         tensorboard_log: folder for TensorBoard; None for no logs.
         verbose: 1 prints the logs.
         stats_window_size: episodes behind `rollout/ep_rew_mean`, `ep_len_mean` and `success_rate`.
-        device: of policy, bonus and optimisers: "cpu", "cuda", ...; "auto": a GPU where there is one. Actors act on
-            the CPU.
+        device: of policy, bonus and optimisers; "auto": a GPU where there is one. Actors act on the CPU.
         **options: any other field of `agents.impala.config.Config`, such as learning_rate, n_steps, ent_coef.
             Without `batch_size`, up to 8 environments are learned from at a time. `learners=K` shares the work between
             K processes (docs/scaling.md).
@@ -256,34 +252,20 @@ class IMPALA:
         return {"learner": self.learner.state_dict(), **others}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        envs, learners = state["learner"]["explorer"]["num_envs"], 1 + len(state.get("memories", ()))
-        there = f"{envs * learners} environments" + (f" of {learners} learners" if learners > 1 else "")
-        config = self.config
-        here = f"{config.n_envs * config.actors}" + (f" of {config.learners} learners" if config.learners > 1 else "")
-        same = learners == config.learners and envs == self.learner.explorer.num_envs
-        if not same and not self.learner.explorer.bonus.episodic:
-            warnings.warn(
-                f"the saved state remembers {there}, but there are {here} here: the lifelong memory starts empty. Load "
-                "with the same number to keep it",
-                stacklevel=2,
-            )
+        warn_of_lost_memory(state, self.config, self.learner.explorer)
         self.learner.load_state_dict(state["learner"])
-        starts = None if state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
-        if starts is not None and (not starts or min(starts) < 0):
-            raise ValueError(f"the actors were started {starts} times")
-        self._others = {"engine": None if starts is None else {"starts": starts}}
-        if "memories" in state:
-            self._others["memories"] = list(state["memories"])
+        self._others = read_others(state)
         self.num_timesteps = self.learner.frames
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State dicts of policy, bonus and the policy's optimiser."""
         learner = self.learner
-        return {
-            "policy": learner.policy.state_dict(),
-            "bonus": learner.explorer.bonus.state_dict(),
-            "policy_optimizer": learner.policy_optimizer.state_dict(),
+        parts = {
+            "policy": learner.policy,
+            "bonus": learner.explorer.bonus,
+            "policy_optimizer": learner.policy_optimizer,
         }
+        return {name: part.state_dict() for name, part in parts.items()}
 
     def set_parameters(self, parameters: Mapping[str, Mapping[str, Any]]) -> None:
         """Loads what `get_parameters` gave."""
@@ -312,12 +294,10 @@ class IMPALA:
         if isinstance(env, VecEnv):
             options = {"n_envs": env.num_envs, **options}
         model = cls.from_config(config, env, **options)
-        try:
+        with saved.fitting(path):
             if saved.exported_frames is None:
                 model.load_state_dict(saved.state)
             else:
                 model.learner.load_exported(saved.state["learner"], saved.exported_frames)
                 model.num_timesteps = saved.exported_frames
-        except (RuntimeError, LookupError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path} does not fit {model.config.env}: {first_line(error)}") from error
         return model

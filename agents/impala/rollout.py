@@ -6,9 +6,9 @@ observations is as large as it could ever be needed; what is not touched costs n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -16,8 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e3b_gym.buffer import UnrollBuffer, Zeros, allocate_observations
-from e3b_gym.unroll import Unroll, tree_leaves, tree_map
+from e3b_gym.buffer import UnrollBuffer
+from e3b_gym.errors import UnsupportedSpaceError
+from e3b_gym.unroll import Tree, Unroll, kept_as, tree_leaves, tree_map
+
+Zeros: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
 
 NO_SUCCESS_KNOWN = -1
 
@@ -158,3 +161,20 @@ class Rollout(UnrollBuffer):
     def episodes(self) -> Episodes:
         """The episodes that ended here."""
         return self.record().episodes()
+
+
+def allocate_observations(space: gym.Space[Any], lead: tuple[int, ...], zeros: Zeros = np.zeros) -> Tree:
+    """Tree of arrays [*lead, ...] for observations of a space.
+
+    Args:
+        space: of one environment.
+        lead: the leading sizes, such as (T+1, N).
+        zeros: (shape, dtype) -> array; shared memory comes in here.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        return {key: allocate_observations(part, lead, zeros) for key, part in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(allocate_observations(part, lead, zeros) for part in space.spaces)
+    if space.shape is None or space.dtype is None or space.dtype.kind not in "biuf":
+        raise UnsupportedSpaceError("an observation", space, "it has no fixed-size array; drop or encode it first")
+    return zeros((*lead, *space.shape), kept_as(space.dtype))

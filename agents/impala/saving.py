@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from agents.checkpoint import CheckpointError
 from agents.exported import is_exported, read_exported
 from agents.impala.config import Config
 from e3b_gym.errors import first_line
+from e3b_gym.explorer import Explorer
 from e3b_gym.tensor_files import load_tensors, save_tensors
 
 KIND = "e3b_gym IMPALA model"
@@ -28,6 +32,14 @@ class SavedModel:
     """State of an `IMPALA`; of an exported agent, only policy, bonus and scale."""
     exported_frames: int | None = None
     """Of an exported agent, the environment steps that it had learned from."""
+
+    @contextmanager
+    def fitting(self, path: str | Path) -> Iterator[None]:
+        """Context in which the state is loaded; a state that does not fit its config raises CheckpointError."""
+        try:
+            yield
+        except (RuntimeError, LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path} does not fit {self.config.env}: {first_line(error)}") from error
 
 
 def write_model(path: str | Path, config: Config, state: dict[str, Any]) -> None:
@@ -52,6 +64,29 @@ def _read_folder(folder: Path) -> SavedModel:
     except (OSError, LookupError, TypeError, yaml.YAMLError) as error:
         raise CheckpointError(f"{folder / 'config.yaml'} cannot be used ({first_line(error)}); restore it") from error
     return SavedModel(config, state, frames)
+
+
+def read_others(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the state of an `IMPALA` has besides its learner; see `Training.state_of_others`."""
+    starts = None if state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
+    if starts is not None and (not starts or min(starts) < 0):
+        raise ValueError(f"the actors were started {starts} times")
+    memories = {"memories": list(state["memories"])} if "memories" in state else {}
+    return {"engine": None if starts is None else {"starts": starts}, **memories}
+
+
+def warn_of_lost_memory(state: Mapping[str, Any], config: Config, explorer: Explorer) -> None:
+    """Warns where a lifelong memory of another number of environments or learners cannot be taken over."""
+    envs, learners = state["learner"]["explorer"]["num_envs"], 1 + len(state.get("memories", ()))
+    if explorer.bonus.episodic or (learners == config.learners and envs == explorer.num_envs):
+        return
+    there = f"{envs * learners} environments" + (f" of {learners} learners" if learners > 1 else "")
+    here = f"{config.n_envs * config.actors}" + (f" of {config.learners} learners" if config.learners > 1 else "")
+    warnings.warn(
+        f"the saved state remembers {there}, but there are {here} here: the lifelong memory starts empty. Load with "
+        "the same number to keep it",
+        stacklevel=3,
+    )
 
 
 def _with_ending(path: str | Path) -> Path:

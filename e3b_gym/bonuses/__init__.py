@@ -5,15 +5,16 @@ from e3b_gym.bonuses.counts import FirstVisit, InverseSqrtCount
 from e3b_gym.bonuses.divergence import PolicyDivergence
 from e3b_gym.bonuses.dynamics import Curiosity, Impact
 from e3b_gym.bonuses.elliptical import Elliptical
-from e3b_gym.bonuses.features import Features, embed_unroll
 from e3b_gym.bonuses.keys import make_key
 from e3b_gym.bonuses.methods import METHODS, NoBonus, make_bonus
 from e3b_gym.bonuses.representations import (
+    Features,
     Frozen,
     InverseDynamics,
     InverseForwardDynamics,
     PolicyFeatures,
     Representation,
+    embed_unroll,
 )
 from e3b_gym.bonuses.rnd import RND, NoveltyGain
 

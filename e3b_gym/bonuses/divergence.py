@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from e3b_gym.bonuses.base import Bonus
-from e3b_gym.bonuses.features import Features, embed_unroll
+from e3b_gym.bonuses.representations import Features, embed_unroll
 from e3b_gym.unroll import Unroll
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from e3b_gym.bonuses.features import Features
-from e3b_gym.bonuses.representations import InverseForwardDynamics, OnRepresentation
+from e3b_gym.bonuses.representations import Features, InverseForwardDynamics, OnRepresentation
 from e3b_gym.unroll import Unroll
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from e3b_gym.bonuses.features import Features
-from e3b_gym.bonuses.representations import OnRepresentation, Representation
+from e3b_gym.bonuses.representations import Features, OnRepresentation, Representation
 from e3b_gym.memory import EllipticalMemory, RankOneMemory, SolveMemory
 from e3b_gym.options import Positive, check
 from e3b_gym.unroll import Unroll

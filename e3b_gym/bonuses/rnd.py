@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from e3b_gym.bonuses.base import Bonus
-from e3b_gym.bonuses.features import Features, embed_unroll
+from e3b_gym.bonuses.representations import Features, embed_unroll
 from e3b_gym.unroll import Tree, Unroll
 
 

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from e3b_gym.bonuses import Bonus, Elliptical, InverseDynamics, Memory, NoBonus, Product, Scaled, Sum
 from e3b_gym.bonuses.representations import OnRepresentation
-from e3b_gym.buffer import Recorder
 from e3b_gym.devices import device_of
-from e3b_gym.online import StepRewards
-from e3b_gym.reward import RewardMixer
+from e3b_gym.online import Recorder
+from e3b_gym.reward import RewardMixer, StepRewards
 from e3b_gym.unroll import Tree, Unroll
 
 

@@ -1,48 +1,58 @@
 """`python -m e3b_gym.envs`: lists the environments, shows one in the terminal, records a video.
 
-python -m e3b_gym.envs                                         all ids with steps, actions, source
-python -m e3b_gym.envs MiniHack-Freeze-Horn-Restricted-v0      details of one id
-python -m e3b_gym.envs ID --watch [--keys]                     a random policy (or your keys) in the terminal
-python -m e3b_gym.envs ID --record video.gif                   a random policy as .gif or .mp4
+    python -m e3b_gym.envs                              all ids with steps, actions, source
+    python -m e3b_gym.envs ENV=Rooms-K3-v0              details of one id
+    python -m e3b_gym.envs ENV=ID WATCH=1               a random policy in the terminal
+    python -m e3b_gym.envs ENV=ID KEYS=1                play with the keyboard in the terminal
+    python -m e3b_gym.envs ENV=ID RECORD=video.gif      a random policy as .gif or .mp4
+
+| option | meaning | default |
+|---|---|---|
+| SEED | of the environment and of the random policy | none: a random one |
+| STEPS | over one or more episodes | 200 |
+| FPS | steps per second | 10 |
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from e3b_gym.command import Parser, answer, at_least
+from e3b_gym.command import answer, read_options
 from e3b_gym.envs import make, play
 from e3b_gym.envs.registry import SUITES, TaskRecord, all_tasks
+from e3b_gym.options import Bound, Count, Seed
 
-MOST_FPS = 1000.0
+Fps = Annotated[float, Bound(lambda value: 0 < value <= 1000, "a positive number of at most 1000")]
 ACTIONS_SHOWN = 48
 """Characters of action names in the list."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    return answer(arguments, None, _run)
+    return answer(arguments, __doc__ or "", _run, needs_options=False)
 
 
-def _run(arguments: list[str]) -> int:
-    options = _parser().parse_args(arguments)
-    if options.id is None:
-        if options.watch or options.keys or options.record:
-            raise ValueError("no environment id; pass one, e.g. MiniGrid-MultiRoom-N6-v0")
+def _run(given: list[str]) -> int:
+    switch, shown = (bool, False), {"STEPS": (Count, 200), "FPS": (Fps, 10.0), "SEED": (Seed | None, None)}
+    record = (Path | None, None)
+    options = read_options(given, ENV=(str | None, None), WATCH=switch, KEYS=switch, RECORD=record, **shown)
+    if options.env is None:
+        if given:
+            raise ValueError("no environment id; pass one, e.g. ENV=MiniGrid-MultiRoom-N6-v0")
         print_list()
         return 0
-    _, task = all_tasks().get(options.id, (None, None))
+    _, task = all_tasks().get(options.env, (None, None))
     names = task.actions if task is not None else ()
+    how = {"seed": options.seed, "steps": options.steps, "fps": options.fps}
     if options.record:
-        count = play.record(options.id, names, options.record, seed=options.seed, steps=options.steps, fps=options.fps)
+        count = play.record(options.env, names, options.record, **how)
         print(f"{count} frames in {options.record}")
     if options.watch or options.keys:
-        play.watch(options.id, names, seed=options.seed, steps=options.steps, fps=options.fps, by_hand=options.keys)
+        play.watch(options.env, names, by_hand=options.keys, **how)
     if not (options.record or options.watch or options.keys):
-        print_details(options.id, task)
+        print_details(options.env, task)
     return 0
 
 
@@ -72,27 +82,6 @@ def print_details(id: str, task: TaskRecord | None) -> None:
     print(f"observation space: {env.observation_space}")
     print(f"renders:           {', '.join(env.metadata.get('render_modes', [])) or 'nothing'}")
     env.close()
-
-
-def _fps(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= MOST_FPS:
-        raise argparse.ArgumentTypeError(f"must be positive and at most {MOST_FPS:g}; got {text}")
-    return value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m e3b_gym.envs", description="List, watch and record the environments.")
-    parser.add_argument("id", nargs="?", help="environment id; without it, all ids are listed")
-    parser.add_argument("--watch", action="store_true", help="show a random policy in the terminal")
-    parser.add_argument("--keys", action="store_true", help="play with the keyboard in the terminal")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="record a random policy to FILE.gif or FILE.mp4")
-    parser.add_argument("--seed", type=at_least(0), help="seed of the environment and of the random policy")
-    parser.add_argument(
-        "--steps", type=at_least(1), default=200, help="number of steps over one or more episodes [200]"
-    )
-    parser.add_argument("--fps", type=_fps, default=10, help="steps per second [10]")
-    return parser
 
 
 if __name__ == "__main__":

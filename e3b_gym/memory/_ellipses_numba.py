@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 
 from e3b_gym.memory import _kernels
-from e3b_gym.memory._ellipses_torch import TRUST, capacity
+from e3b_gym.memory._ellipses import TRUST, Ellipses, capacity
 
 # Starting a thread costs about 0.1 ms; with fewer multiplications per thread, one thread is faster.
 WORTH_A_THREAD = 20_000_000
 
 
-class NumbaEllipses:
-    """State of `num_envs` ellipses. A short episode stores its rows; a long one stores a matrix."""
+class NumbaEllipses(Ellipses):
+    """Ellipses as numpy arrays. A short episode stores its rows; a long one stores a matrix."""
 
     def __init__(self, num_envs: int, dim: int, ridge: float, like: Tensor) -> None:
-        self.dim = dim
+        super().__init__(num_envs, dim, ridge, like)
         self.capacity = capacity(dim)
-        self.ridge = ridge
         dtype = like.numpy().dtype
         # numpy's zeros use no memory until they are written, and short episodes never write the matrices
         self.matrix = torch.from_numpy(np.zeros((num_envs, _kernels.matrix_size(dim)), dtype))
@@ -38,7 +37,6 @@ class NumbaEllipses:
     def advance(
         self, phi: Tensor, clear: Tensor, slots: Tensor, opening: Tensor | None, entry: Tensor | None
     ) -> Tensor:
-        """Scores and adds phi [T, n, d]; `clear` [T, n] clears an ellipse before that row."""
         bonus = torch.empty(phi.shape[:2], dtype=phi.dtype)
         rows = self._no_rows if opening is None else opening.numpy()
         order = self._no_order if entry is None else entry.numpy()
@@ -64,11 +62,9 @@ class NumbaEllipses:
         self.folded[slots] = False
 
     def room(self, folded: bool) -> int:
-        """Returns the largest number of pending rows."""
         return _kernels.PENDING if folded else self.capacity
 
     def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Returns copies of the pending rows [k, d], the triangle of their N, and M' [d, d] or None."""
         count = int(self.count[slot])
         matrix = self.rows.new_zeros(self.dim, self.dim) if self.folded[slot] else self._no_matrix
         triangle = self.inverse.new_empty(count * (count + 1) // 2)

@@ -10,28 +10,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 32  # rows scored at once
-
-# Below this share of |z|^2 the float64 difference |z|^2 - |N Z z|^2 has lost too many digits, and b is computed from
-# the residual. In a float64 memory the residual is always more accurate.
-TRUST = {torch.float32: 1e-6, torch.float64: 1.0}
+from e3b_gym.memory._ellipses import BLOCK, TRUST, Ellipses, capacity, fold_into
 
 
-def capacity(dim: int) -> int:
-    """Returns how many rows of an episode are stored before they are folded into the matrix.
-
-    More than d: the condition number is largest when the rows just span the space; after that, rounding the root to
-    float32 loses nothing.
-    """
-    return max(BLOCK, dim + dim // 4)
-
-
-class TorchEllipses:
-    """State of `num_envs` ellipses; pending rows are stored in `rows` until they are folded into `matrix`."""
+class TorchEllipses(Ellipses):
+    """Ellipses as batched tensors; pending rows are stored in `rows` until they are folded into `matrix`."""
 
     def __init__(self, num_envs: int, dim: int, ridge: float, like: Tensor) -> None:
+        super().__init__(num_envs, dim, ridge, like)
         rows = capacity(dim)
-        self.ridge = ridge
         self.matrix = torch.eye(dim).to(like).repeat(num_envs, 1, 1)  # [S, d, d], M', lower triangular
         self.rows = like.new_zeros(num_envs, rows, dim)  # [S, K, d], Z; unused rows are zero
         self.inverse = like.new_zeros(num_envs, rows, rows, dtype=torch.float64)  # [S, K, K], N; unused: zero
@@ -39,15 +26,25 @@ class TorchEllipses:
         self.folded = torch.zeros(num_envs, dtype=torch.bool, device=like.device)
 
     def room(self, folded: bool) -> int:
-        """Returns the largest number of pending rows."""
         return max(BLOCK, self.rows.shape[-1] // 4) if folded else self.rows.shape[1]
 
     def prior(self, folded: Tensor) -> Tensor:
         """Returns p in p I + Z'Z, float64: ridge, or 1 where M already contains the ridge (`folded`)."""
         return torch.where(folded, folded.new_ones((), dtype=torch.float64), self.ridge)
 
-    def advance(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
-        """Scores and adds phi [T, n, d] block by block; `clear` [T, n] clears an ellipse before that row."""
+    def advance(
+        self, phi: Tensor, clear: Tensor, slots: Tensor, opening: Tensor | None, entry: Tensor | None
+    ) -> Tensor:
+        if opening is None or entry is None or len(opening) == 0:
+            return self._advance(phi, clear, slots)
+        # An extra row precedes each row: its opening row, or zeros, which do not change the ellipse.
+        before = torch.cat([opening, opening.new_zeros(1, self.dim)])[entry]  # [T, n, d], entry -1 is the zero row
+        doubled = torch.stack([before, phi], dim=1).flatten(0, 1)  # [2T, n, d]
+        clears = torch.stack([clear, torch.zeros_like(clear)], dim=1).flatten(0, 1)
+        return self._advance(doubled, clears, slots)[1::2].contiguous()
+
+    def _advance(self, phi: Tensor, clear: Tensor, slots: Tensor) -> Tensor:
+        """phi [T, n, d], clear [T, n] -> bonus [T, n], block by block."""
         blocks = zip(torch.split(phi, BLOCK), torch.split(clear, BLOCK), strict=True)
         return torch.cat([self._advance_block(rows.transpose(0, 1), c.T, slots) for rows, c in blocks])
 
@@ -129,7 +126,6 @@ class TorchEllipses:
         self._clear_rows(slots)
 
     def export(self, slot: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Returns copies of the pending rows [k, d], the triangle of their N, and M' [d, d] or None."""
         count = int(self.count[slot])
         i, j = torch.tril_indices(count, count, device=self.rows.device)
         matrix = self.matrix[slot].clone() if self.folded[slot] else None
@@ -144,14 +140,3 @@ class TorchEllipses:
         if matrix is not None:
             self.folded[slot] = True
             self.matrix[slot] = matrix
-
-
-def fold_into(matrix: Tensor, rows: Tensor, prior: Tensor) -> Tensor:
-    """Returns M' [n, d, d] with rows Z [n, k, d] folded in: L^-1 M', L L' = prior I + Z'Z, in float64; prior [n]."""
-    z = rows.double()
-    eye = torch.eye(z.shape[-1], dtype=torch.float64, device=z.device) * prior.double().view(-1, 1, 1)
-    factor, failed = torch.linalg.cholesky_ex(eye + z.mT @ z)
-    if bool(failed.any()):  # rows so long that their squares round the prior away: factor without squaring
-        factor = torch.linalg.qr(torch.cat([eye.sqrt(), z], dim=1), mode="r").R.mT
-    product: Tensor = torch.linalg.solve_triangular(factor, matrix.double(), upper=False)
-    return product.tril().to(matrix.dtype)

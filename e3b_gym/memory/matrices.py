@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from e3b_gym.memory._checked import CheckedMemory
+from e3b_gym.memory.elliptical import CheckedMemory
 
 
 class MatrixMemory(CheckedMemory):
@@ -32,8 +32,12 @@ class MatrixMemory(CheckedMemory):
         episodic: bool = True,
     ) -> None:
         super().__init__(num_envs, dim, ridge, dtype, device, episodic)
-        self._empty = torch.eye(dim, dtype=dtype, device=self.device) * self._diagonal()
+        self._empty = torch.eye(dim, dtype=self._precision(), device=self.device) * self._diagonal()
         self._matrices = self._empty.repeat(num_envs, 1, 1)  # [num_envs, d, d]
+
+    def _precision(self) -> torch.dtype:
+        """Of the matrices and of the arithmetic."""
+        return self.dtype
 
     @abstractmethod
     def _diagonal(self) -> float:
@@ -46,7 +50,8 @@ class MatrixMemory(CheckedMemory):
     def _advance(
         self, phi: Tensor, first: Tensor, slots: Tensor | None, opening: Tensor | None, entry: Tensor | None
     ) -> Tensor:
-        bonus = torch.zeros(phi.shape[:2], dtype=self.dtype, device=self.device)
+        phi, opening = phi.to(self._precision()), None if opening is None else opening.to(self._precision())
+        bonus = torch.zeros_like(phi[..., 0])  # [T, N]
         envs, starts = range(self.num_envs) if slots is None else slots.tolist(), first.tolist()
         for column, env in enumerate(envs):
             matrix = self._matrices[env]
@@ -56,7 +61,7 @@ class MatrixMemory(CheckedMemory):
                 if opening is not None and entry is not None and starts[t][column]:
                     self._enter(matrix, opening[entry[t, column]])
                 bonus[t, column] = self._enter(matrix, phi[t, column])
-        return bonus
+        return bonus.to(self.dtype)
 
     def _clear(self, slots: Tensor) -> None:
         self._matrices[slots] = self._empty
@@ -65,7 +70,7 @@ class MatrixMemory(CheckedMemory):
         return {"matrices": self._matrices.clone()}
 
     def _state_shapes(self, state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        return {"matrices": ((self.num_envs, self.dim, self.dim), self.dtype)}
+        return {"matrices": ((self.num_envs, self.dim, self.dim), self._precision())}
 
     def _load(self, state: dict[str, Tensor]) -> None:
         self._matrices.copy_(state["matrices"])

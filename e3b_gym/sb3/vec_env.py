@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from e3b_gym.endings import autoreset_mode
+from e3b_gym.buffer import autoreset_mode
 
 Array = NDArray[Any]
 

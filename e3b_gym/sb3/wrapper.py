@@ -24,12 +24,13 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import Tensor
 
 from e3b_gym.bonuses import Bonus
+from e3b_gym.buffer import EndingReader
 from e3b_gym.building import build_explorer, config_of
 from e3b_gym.config import BonusConfig
-from e3b_gym.endings import EndingReader
 from e3b_gym.gymnasium import E3BReward, refuse_second_bonus
-from e3b_gym.online import OnlineExplorer, StepRewards
+from e3b_gym.online import OnlineExplorer
 from e3b_gym.options import UNSET, Unset
+from e3b_gym.reward import StepRewards
 from e3b_gym.saving import load_explorer, save_explorer
 from e3b_gym.sb3.vec_env import GymnasiumVecEnv
 

@@ -33,7 +33,7 @@ def test_the_list_shows_every_id_with_actions_steps_and_source(capsys: pytest.Ca
 
 
 def test_one_id_is_described_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["MiniGrid-DoorKey-5x5-v0"]) == 0
+    assert main(["ENV=MiniGrid-DoorKey-5x5-v0"]) == 0
     out = capsys.readouterr().out
     assert "250 steps" in out
     assert "5 toggle" in out
@@ -42,12 +42,12 @@ def test_one_id_is_described_in_full(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "MiniHack-Freeze-Horn-Restricted-v0", "Rooms-v0"])
 def test_watching_shows_the_map_and_what_happened(id: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([id, "--watch", "--steps", "3", "--seed", "1"]) == 0
+    assert main([f"ENV={id}", "WATCH=1", "STEPS=3", "SEED=1"]) == 0
     first = capsys.readouterr().out
     assert "episode 1 starts, seed 1" in first
     assert "step 3" in first
     assert "@" in first or ">" in first or "^" in first or "v" in first
-    main([id, "--watch", "--steps", "3", "--seed", "1"])
+    main([f"ENV={id}", "WATCH=1", "STEPS=3", "SEED=1"])
     assert capsys.readouterr().out == first, "a seed fixes the play"
 
 
@@ -67,14 +67,14 @@ def test_pictures_become_half_blocks(capsys: pytest.CaptureFixture[str]) -> None
     text = play.half_blocks(image, columns=3, lines=2)
     assert text.count("\u2580") == 6
     assert text.startswith("\x1b[38;2;255;255;255m\x1b[48;2;0;0;0m")
-    assert main(["CartPole-v1", "--watch", "--steps", "1"]) == 0
+    assert main(["ENV=CartPole-v1", "WATCH=1", "STEPS=1"]) == 0
     assert "\u2580" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", [".gif", ".mp4"])
 def test_a_film_holds_what_was_played(tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / f"film{ending}"
-    assert main(["MiniGrid-DoorKey-5x5-v0", "--record", str(path), "--steps", "30", "--seed", "0", "--fps", "20"]) == 0
+    assert main(["ENV=MiniGrid-DoorKey-5x5-v0", f"RECORD={path}", "STEPS=30", "SEED=0", "FPS=20"]) == 0
     assert "31 frames" in capsys.readouterr().out
     if ending == ".gif":
         film = imageio.imread(path)
@@ -99,18 +99,24 @@ def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--watch"], "no environment id"),
-        (["MiniGrid-DoorKey-5x5-v1000"], "did you mean"),
-        (["CartPole-v1", "--record", "film.avi"], "must end in .gif or .mp4"),
-        (["CartPole-v1", "--keys"], "needs a terminal"),
-        (["Rooms-K3-v0", "--watch", "--seed", "-1"], "--seed: must be at least 0; got -1"),
-        (["Rooms-K3-v0", "--watch", "--steps", "-5"], "--steps: must be at least 1; got -5"),
-        (["Rooms-K3-v0", "--watch", "--fps", "0"], "--fps: must be positive"),
-        (["CartPole-v1", "--record", "setup.cfg/film.gif"], "cannot use setup.cfg: file exists; choose another path"),
-        (["Rooms K3"], "unknown environment id 'Rooms K3'"),
-        (["../../etc/passwd"], "unknown environment id '../../etc/passwd'"),
-        (["Rooms-K3-v0", "stray"], "unrecognized arguments: stray; --help lists the options"),
-        (["Rooms-\udcff-v0"], "options must be UTF-8; got 'Rooms-\\udcff-v0'"),
+        (["WATCH=1"], "no environment id"),
+        (["ENV=MiniGrid-DoorKey-5x5-v1000"], "did you mean"),
+        (["ENV=CartPole-v1", "RECORD=film.avi"], "must end in .gif or .mp4"),
+        (["ENV=CartPole-v1", "KEYS=1"], "needs a terminal"),
+        (
+            ["ENV=Rooms-K3-v0", "WATCH=1", "SEED=-1"],
+            "SEED must be a whole number from 0 to 2**32 - 1 or None; got '-1'",
+        ),
+        (["ENV=Rooms-K3-v0", "WATCH=1", "STEPS=-5"], "STEPS must be a whole number of at least 1; got '-5'"),
+        (["ENV=Rooms-K3-v0", "WATCH=1", "FPS=0"], "FPS must be a positive number of at most 1000; got '0'"),
+        (["ENV=Rooms-K3-v0", "WATCH=maybe"], "WATCH must be true or false; got 'maybe'"),
+        (["ENV=CartPole-v1", "RECORD=setup.cfg/film.gif"], "cannot use setup.cfg: file exists; choose another path"),
+        (["ENV=Rooms K3"], "unknown environment id 'Rooms K3'"),
+        (["ENV=../../etc/passwd"], "unknown environment id '../../etc/passwd'"),
+        (["ENV=Rooms-K3-v0", "stray"], "expected NAME=value, got 'stray'"),
+        (["ENV=Rooms-K3-v0", "--watch"], "expected NAME=value, got '--watch'"),
+        (["ENV=Rooms-K3-v0", "WACTH=1"], "unknown option WACTH=1; did you mean WATCH?"),
+        (["ENV=Rooms-\udcff-v0"], "options must be UTF-8; got 'ENV=Rooms-\\udcff-v0'"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(
@@ -141,7 +147,7 @@ def test_nethack_players_find_their_keys(variant: str) -> None:
 def test_keys_and_arrows_play_in_a_terminal_and_leave_it_as_it_was() -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "TERM": "xterm"}
-    command = [sys.executable, "-m", "e3b_gym.envs", "MiniGrid-DoorKey-5x5-v0", "--keys", "--seed", "0"]
+    command = [sys.executable, "-m", "e3b_gym.envs", "ENV=MiniGrid-DoorKey-5x5-v0", "KEYS=1", "SEED=0"]
     hear_interrupts = functools.partial(
         signal.signal, signal.SIGINT, signal.SIG_DFL
     )  # a run in the background does not

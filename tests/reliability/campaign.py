@@ -1,12 +1,12 @@
-"""The campaign of faults: kills, lost actors, failing disks, a soak. Long by default; `--short` is minutes.
+"""The campaign of faults: kills, lost actors, failing disks, a soak. Long by default; `SHORT=1` is minutes.
 
-    make campaign                      or: python -m tests.reliability.campaign [kills actors writes soak] [--short]
-                                           [--minutes 120] [--seed 0] [--out results/reliability]
+    make campaign                      or: python -m tests.reliability.campaign [PARTS="[kills, soak]"] [SHORT=1]
+                                           [MINUTES=120] [SEED=0] [OUT=results/reliability]
 
 kills    kill -9 at random moments of training (IMPALA inline and in processes, PPO), each run resumed
 actors   actors of one run killed and stopped (SIGSTOP), which must end at its full frames
 writes   no space, read-only and EIO at every write of a run
-soak     training in processes under the faults of the first two for --minutes
+soak     training in processes under the faults of the first two for MINUTES
 
 Each writes <name>.json with tried, survived and lost after every trial, so a campaign that is stopped has results
 (actors: at the end, since only the end shows whether the run survived). The exit code is 1 if anything was lost.
@@ -14,13 +14,17 @@ Each writes <name>.json with tried, survived and lost after every trial, so a ca
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
+from e3b_gym.command import answer, read_options
+from e3b_gym.options import Positive, Seed
 from experiments.provenance import provenance
 from tests.reliability.kills import Keep, actors, kills, soak
 from tests.reliability.writes import TINY, failing_writes
@@ -39,16 +43,20 @@ def run(part: str, folder: Path, short: bool, minutes: float, seed: int, keep: K
     return soak(folder, 1.0 if short else minutes, seed, keep)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=PARTS, choices=[*PARTS, []], metavar="PART")
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder for the results")
-    given = parser.parse_args()
+def main(arguments: list[str] | None = None) -> int:
+    parts = (Sequence[Literal[tuple(PARTS)]], PARTS)
+    options = {"MINUTES": (Positive, 120.0), "SEED": (Seed, 0), "SHORT": (bool, False), "OUT": (Path | None, None)}
+    return answer(
+        arguments,
+        __doc__ or "",
+        lambda words: partial(run_all, read_options(words, PARTS=parts, **options)),
+        needs_options=False,
+    )
+
+
+def run_all(given: SimpleNamespace) -> int:
     lost, origin = 0, provenance()
-    for part in given.parts or PARTS:
+    for part in given.parts:
 
         def keep(found: dict[str, Any], part: str = part) -> None:
             if given.out is not None:

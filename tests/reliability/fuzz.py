@@ -1,15 +1,14 @@
 """Malformed command lines, config files, curves and checkpoints for every command, from one seed.
 
-    make fuzz N=2000                  or: python -m tests.reliability.fuzz --cases 2000 --seed 0 [--out FOLDER]
+    make fuzz N=2000                  or: python -m tests.reliability.fuzz CASES=2000 SEED=0 [OUT=FOLDER]
 
 Each case calls a command's `main(arguments)` in this process and checks: it works; or it prints one line that starts
 with "error: ", returns 2, and every file that existed before is byte for byte what it was. A payload that a file
-carries must not run. Case k of a seed can be repeated alone: --seed S --first k --cases 1.
+carries must not run. Case k of a seed can be repeated alone: SEED=S FIRST=k CASES=1.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -26,11 +25,15 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from e3b_gym.command import answer, read_options
 from e3b_gym.envs.__main__ import main as envs
+from e3b_gym.options import Count, Seed, WholeNumber
 from experiments.coverage import main as coverage
 from experiments.evaluate import main as evaluate
 from experiments.progress import Progress
@@ -169,7 +172,7 @@ def call(case: Case) -> tuple[str, str]:
             code = COMMANDS[case.command](case.arguments)
     except StillRunning:
         return "works (stopped)", errors.getvalue()
-    except SystemExit as end:  # --help of argparse
+    except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except Exception:  # noqa: BLE001  # that is the question
         return "exception", errors.getvalue() + traceback.format_exc()
@@ -263,13 +266,14 @@ def fuzz(
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--out", type=Path, help="folder for fuzz.json")
-    given = parser.parse_args()
+def main(arguments: list[str] | None = None) -> int:
+    options = {"CASES": (Count, 2000), "SEED": (Seed, 0), "FIRST": (WholeNumber, 0), "OUT": (Path | None, None)}
+    return answer(
+        arguments, __doc__ or "", lambda words: partial(run_all, read_options(words, **options)), needs_options=False
+    )
+
+
+def run_all(given: SimpleNamespace) -> int:
     out = given.out and given.out.resolve()  # the cases run in a folder of their own
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if os.name == "posix" else 0
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))

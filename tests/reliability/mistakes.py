@@ -94,13 +94,13 @@ def look_line(draw: random.Random, command: str, run: Path, place: Path) -> list
 
 def envs_line(draw: random.Random, place: Path) -> list[str]:
     """`python -m e3b_gym.envs` with some options changed."""
-    line = [draw.choice(ENVIRONMENTS), "--steps", "3"]
+    line = [f"ENV={draw.choice(ENVIRONMENTS)}", "STEPS=3"]
     for _ in range(draw.choice([0, 1, 1, 2])):
-        option = draw.choice(["--watch", "--keys", "--seed", "--steps", "--fps", "--record", "--nothing", "stray"])
-        line.append(option)
-        if option in ("--seed", "--steps", "--fps"):
-            line.append(draw.choice([value for value in VALUES[:40] if not _takes_long(f"episodes={value}")]))
-        if option == "--record":
+        name = draw.choice(["WATCH", "KEYS", "SEED", "STEPS", "FPS", "RECORD", "NOTHING", "stray"])
+        value = "1"
+        if name in ("SEED", "STEPS", "FPS"):
+            value = draw.choice([value for value in VALUES[:40] if not _takes_long(f"episodes={value}")])
+        if name == "RECORD":
             (place / "file").write_text("mine")
             names = [
                 place / "film.gif",
@@ -109,7 +109,8 @@ def envs_line(draw: random.Random, place: Path) -> list[str]:
                 place,
                 Path("/dev/null/x.gif"),
             ]
-            line.append(str(draw.choice(names)))
+            value = str(draw.choice(names))
+        line.append(name if name == "stray" else f"{name}={value}")
     return line
 
 

@@ -27,7 +27,7 @@ def row(name: str, found: dict[str, Any]) -> str:
     if name == "fuzz":
         tried, lost = sum(found["outcomes"].values()), len(found["failures"])
         notes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(found["outcomes"].items()))
-        command = f"python -m tests.reliability.fuzz --cases {found['cases']} --seed {found['seed']}"
+        command = f"python -m tests.reliability.fuzz CASES={found['cases']} SEED={found['seed']}"
     else:
         tried, lost = found["tried"], found["tried"] - found["survived"]
         shown = ("killed", "stopped", "frames", "steps", "runs killed", "actors killed", "actors stopped", "minutes")

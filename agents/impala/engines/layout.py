@@ -14,8 +14,7 @@ from torch import Tensor
 from agents.impala.actor import Actor, EnvMaker
 from agents.impala.config import Config
 from agents.impala.policy import Policy
-from agents.impala.rollout import Rollout
-from e3b_gym.buffer import Zeros
+from agents.impala.rollout import Rollout, Zeros
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 

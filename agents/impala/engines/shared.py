@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e3b_gym.buffer import Zeros
+from agents.impala.rollout import Zeros
 
 try:
     import fcntl

@@ -24,8 +24,7 @@ from agents.impala.config import Config
 from agents.impala.engines.layout import RolloutLayout
 from agents.impala.engines.shared import Shared, SharedWeights
 from agents.impala.engines.watch import STAGES, Watch
-from agents.impala.rollout import Rollout
-from e3b_gym.buffer import Zeros
+from agents.impala.rollout import Rollout, Zeros
 
 _CHECK_SECONDS = 1.0  # how often a waiting actor checks whether its learner is alive
 _PR_SET_PDEATHSIG = 1

@@ -75,4 +75,4 @@ def test_random_walks_reveal_a_part_and_a_good_explorer_most() -> None:
 
 @pytest.mark.slow
 def test_it_is_as_fast_as_promised() -> None:
-    assert benchmark.main(["--quick"]) == 0
+    assert benchmark.main(["QUICK=1"]) == 0
