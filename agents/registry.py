@@ -24,7 +24,7 @@ Factory = Callable[..., Any] | str
 
 @dataclass(frozen=True)
 class Agent:
-    """What the commands need to know about an agent. Factories may be given as "module:name", imported when used."""
+    """What the commands need of an agent. Factories may be given as "module:name", imported when used."""
 
     config: type[RunConfig]
     """Every option of a run, with its default and its check."""
@@ -82,7 +82,7 @@ AGENTS: dict[str, Agent] = {
 
 
 def register_agent(name: str, agent: Agent) -> None:
-    """Adds an agent; `make train AGENT=<name>`, evaluate and watch know it from now on."""
+    """Adds an agent; `make train AGENT=<name>`, evaluate and watch accept it from now on."""
     if name in AGENTS:
         raise ValueError(f"there is an agent {name!r} already; choose another name")
     AGENTS[name] = agent

@@ -53,9 +53,7 @@ def check_bonus(
     observation_space = observation_space or bonus.observation_space
     action_space = action_space or bonus.action_space
     if observation_space is None or action_space is None:
-        raise ValueError(
-            "this bonus does not know its spaces; call check_bonus(bonus, observation_space, action_space)"
-        )
+        raise ValueError("this bonus has no spaces; call check_bonus(bonus, observation_space, action_space)")
     unroll = sample_unroll(observation_space, action_space, seed=seed)
     for requirement in REQUIREMENTS:
         requirement(copy.deepcopy(bonus), unroll)

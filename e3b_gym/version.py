@@ -1,3 +1,3 @@
-"""The one place that knows the version."""
+"""The version, defined here only."""
 
 __version__ = "0.1.0"

@@ -85,7 +85,7 @@ def draw_trajectories(sights: Mapping[str, Sequence[Sight]], path: Path) -> None
     if not rows:
         return
     first = next(iter(sights.values()))
-    # A map is as wide as its panel; below it stands its coverage.
+    # A map is as wide as its panel; its coverage is printed below.
     heights = [2.6 * sight.areas.shape[0] / sight.areas.shape[1] + 0.35 for sight in first]
     figure = Figure(figsize=(2.6 * max(2, len(sights)), sum(heights) + 0.6), layout="constrained")
     axes = figure.subplots(rows, len(sights), squeeze=False, height_ratios=heights)

@@ -48,7 +48,7 @@ def _same(settings: Settings, folder: Path) -> bool:
 
 
 def _compared(settings: Settings) -> dict[str, Any]:
-    """The settings that decide what is learned; an option that a stored run does not know has its default."""
+    """The settings that decide what is learned; an option that a stored run lacks has its default."""
     values = {name: value for name, value in settings.config.as_dict().items() if name not in MAY_DIFFER}
     bonus = {**method_defaults(settings.config.method), **values.pop("bonus", {})}
     defaults = {field.name: field.default for field in dataclasses.fields(settings.config)}

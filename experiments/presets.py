@@ -71,7 +71,7 @@ def _sections(preset: str, agent: str, env: str) -> dict[str, Any]:
     if preset not in presets:
         raise ValueError(f"{name} has no PRESET={preset}; it has {', '.join(presets)}")
     if agent not in presets[preset]:
-        if preset == "home":  # an agent that the file does not know has its own defaults
+        if preset == "home":  # an agent that is not in the file has its own defaults
             return {}
         raise ValueError(
             f"PRESET={preset} of {name} is for AGENT={' or '.join(presets[preset])}, not for {agent}; take PRESET=home"

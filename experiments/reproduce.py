@@ -64,7 +64,7 @@ def _run(given: list[str]) -> int:
 
 
 def make_scheduler(runs: Sequence[Run], root: Path, cores: int | None, options: Mapping[str, str]) -> Scheduler:
-    """The one that CLUSTER= asks for; raises ValueError where it cannot be had."""
+    """The one of CLUSTER=; raises ValueError if it is not available."""
     cluster = options.get("CLUSTER")
     if cluster not in (None, "ray"):
         raise ValueError(f"CLUSTER is ray, or left out; got {cluster!r}")

@@ -52,7 +52,7 @@ def read_rows(folder: Path) -> list[dict[str, str]]:
 
 
 def progress_of(rows: Sequence[Mapping[str, str]]) -> Progress:
-    """Where a run stands after these rows."""
+    """Progress of a run after these rows."""
     if not rows:
         return Progress()
     last = rows[-1]

@@ -5,7 +5,7 @@
     run.train_options(), run.folder              the options of `make train`, and where its folder is
 
 `experiments.reproduce` runs the list; `experiments.report` draws from the folders. Runs with the same settings have the
-same folder, whichever study asks for them, so that they are trained once.
+same folder, whichever study has them, so that they are trained once.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Study:
     """FIGURE of `make reproduce` and `make report`."""
     title: str
     source: str
-    """Where it stands in the paper: number and label."""
+    """Where it is in the paper: number and label."""
     shows: str
     """What the paper shows there, or what the study asks."""
     tasks: tuple[Task, ...]
@@ -178,7 +178,7 @@ class Study:
     """Names of tasks by the name of a group, for the aggregates; all tasks are one group anyway."""
     claims: tuple[Claim, ...] = ()
     note: str = ""
-    """What a reader has to know about our version."""
+    """How our version differs."""
 
     def runs(self, scale: str) -> list[Run]:
         """The runs at a scale: the first seed of everything, then the second."""

@@ -137,7 +137,7 @@ def test_each_violated_requirement_is_named(bonus, message):
 
 
 def test_the_spaces_come_from_the_bonus_or_the_caller():
-    with pytest.raises(ValueError, match="does not know its spaces"):
+    with pytest.raises(ValueError, match="has no spaces"):
         check_bonus(Distance())
     check_bonus(make_bonus("rnd", *SPACES, 2, dim=4))
 

@@ -102,7 +102,7 @@ class Actor:
             rollout.success[t] = np.where(done & final.get("_is_success", done), final["is_success"], NO_SUCCESS_KNOWN)
         else:
             rollout.success[t] = NO_SUCCESS_KNOWN
-        if "episode_return" in final:  # where `reward` is scaled, a monitor below knows the environment's own
+        if "episode_return" in final:  # where `reward` is scaled, a monitor below has the environment's own
             known = done & ~np.isnan(final["episode_return"])
             rollout.episode_return[t, known] = final["episode_return"][known]
         self._return[done], self._length[done] = 0.0, 0

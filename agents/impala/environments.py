@@ -166,7 +166,7 @@ class VecEnvBatch(VectorEnv[Any, Any, Any]):
             observations[i] = info.get("terminal_observation")
             valid[i] = observations[i] is not None and info.get("final_observation_valid", True)
             known[i], success[i] = "is_success" in info, bool(info.get("is_success", False))
-            if "episode" in info:  # a Monitor below knows the return without any scaling
+            if "episode" in info:  # a Monitor below has the return without any scaling
                 returns[i] = info["episode"]["r"]
         final = {"final_observation_valid": valid, "episode_return": returns}
         if known.any():

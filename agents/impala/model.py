@@ -129,7 +129,7 @@ class IMPALA:
         self._reporter.set_logger(logger)
 
     def get_env(self) -> VecEnv:
-        """The user's VecEnv, or one that knows number and spaces only where the environments live in actors."""
+        """The user's VecEnv; if the environments are in actors, one with their number and spaces that cannot step."""
         if self._environments.vec_env is not None:
             return self._environments.vec_env
         return VecMonitor(ActorEnvs(self.config.n_envs, (self.observation_space, self.action_space)))
@@ -195,7 +195,6 @@ class IMPALA:
         """Trains for `total_timesteps` more environment steps, rounded up to whole rollouts.
 
         Args:
-            total_timesteps: how many.
             callback: of Stable-Baselines3: a callback, a list of them or a function.
             log_interval: rollouts between two logs; None for none.
             tb_log_name: name of the run in TensorBoard.
@@ -207,7 +206,7 @@ class IMPALA:
         total = self.num_timesteps + total_timesteps
         self._reporter.start(self, tb_log_name, reset_num_timesteps)
         watcher = as_callback(callback, progress_bar)
-        watcher.init_callback(self)  # type: ignore[arg-type]  # it asks for what this class has
+        watcher.init_callback(self)  # type: ignore[arg-type]  # this class has all that it uses
         watcher.on_training_start({"self": self, "total_timesteps": total, "tb_log_name": tb_log_name}, globals())
         with closing(self.updates(total)) as updates:  # type: ignore[type-var]
             watcher.on_rollout_start()
@@ -259,13 +258,9 @@ class IMPALA:
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State dicts of policy, bonus and the policy's optimiser."""
-        learner = self.learner
-        parts = {
-            "policy": learner.policy,
-            "bonus": learner.explorer.bonus,
-            "policy_optimizer": learner.policy_optimizer,
-        }
-        return {name: part.state_dict() for name, part in parts.items()}
+        parts = {"policy": self.policy, "bonus": self.learner.explorer.bonus}
+        states = {name: part.state_dict() for name, part in parts.items()}
+        return states | {"policy_optimizer": self.learner.policy_optimizer.state_dict()}
 
     def set_parameters(self, parameters: Mapping[str, Mapping[str, Any]]) -> None:
         """Loads what `get_parameters` gave."""
@@ -282,9 +277,8 @@ class IMPALA:
         """A model that `save` wrote, or an exported agent. Reading it runs no code.
 
         Args:
-            path: as given to `save`; or the folder of an exported agent (`make agents` lists them), whose
-                optimisers are new.
-            env: needed where the model was trained in an environment of the user; else it trains in the saved id.
+            path: as given to `save`, or the folder of an exported agent (`make agents`), whose optimisers are new.
+            env: needed if the model was trained in an environment of the user; default: the saved id.
             **options: arguments of the constructor that replace saved ones, such as tensorboard_log or n_envs.
         """
         saved = read_model(path)

@@ -17,7 +17,7 @@ from agents.impala.training import Update
 
 
 class Logged(Protocol):
-    """What the reporter asks of a model."""
+    """What the reporter needs of a model."""
 
     verbose: int
     tensorboard_log: str | None
@@ -75,7 +75,7 @@ class Reporter:
         self.ep_success_buffer.extend(episodes.successes[~np.isnan(episodes.successes)].tolist())
 
     def replay(self, model: Logged, update: Update, callback: BaseCallback) -> bool:
-        """Calls `on_step` for each step of a rollout; False if one of them asks to stop."""
+        """Calls `on_step` for each step of a rollout; False if one of them stops the training."""
         for frames, variables in self._steps(update):
             model.num_timesteps = frames
             callback.update_locals(variables)

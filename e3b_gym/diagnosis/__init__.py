@@ -1,6 +1,6 @@
 """Why an agent does or does not explore: recorded episodes -> measures -> findings -> text, JSON, picture.
 
-The core knows no framework. `e3b_gym.diagnose` plays a Stable-Baselines3 model, `make doctor` a run of `make train`.
+The core has no framework. `e3b_gym.diagnose` plays a Stable-Baselines3 model, `make doctor` a run of `make train`.
 """
 
 from e3b_gym.diagnosis.episodes import End, Episode, Recording, Setup

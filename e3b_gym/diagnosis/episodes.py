@@ -50,7 +50,7 @@ class End:
 
 @dataclass(frozen=True)
 class Episode:
-    """T steps of one episode. None stands for what the model or the bonus does not have.
+    """T steps of one episode. None marks what the model or the bonus does not have.
 
     Attributes:
         ending: one of ENDINGS.

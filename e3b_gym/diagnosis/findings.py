@@ -18,7 +18,7 @@ from e3b_gym.diagnosis.episodes import Episode, Setup
 SOLVED = 0.8
 """Share of successes from which the task counts as solved."""
 FOUND = 0.2
-"""Share of successes from which a low entropy is a policy that knows the way, and not one that gave up."""
+"""Share of successes from which a low entropy means a policy that has learned the task, not one that has collapsed."""
 PREDICTABLE = 0.7
 """Actions that are guessed this often from the state alone say little about the encoder."""
 

@@ -2,7 +2,7 @@
 
 A suite is one module with `make(id, **options)`, optionally `make_vec(id, num_envs, **options)` for its own loop over
 environments, and a table `TASKS: dict[id, record]` that can be imported without the simulator. Its folder may have
-networks and `presets.yaml`, the settings of the agents for it. Only this module knows the prefixes of ids; it imports
+networks and `presets.yaml`, the settings of the agents for it. Only this module has the prefixes of ids; it imports
 no simulator. `register_suite` adds a suite of another package.
 """
 

@@ -98,7 +98,7 @@ class RecurrentActorCritic(Actor):
 
 
 def make_actor(model: BaseAlgorithm, venv: VecEnv) -> Actor:
-    """The actor that knows most about this kind of model."""
+    """The most specific actor for this kind of model."""
     if isinstance(model.policy, RecurrentActorCriticPolicy):
         return RecurrentActorCritic(model, venv)
     if isinstance(model, OnPolicyAlgorithm) and hasattr(model.policy, "get_distribution"):

@@ -1,4 +1,4 @@
-"""Where E3BRewardWrapper stands among the other VecEnv wrappers, and warnings where that drops or mixes the bonus."""
+"""Order of E3BRewardWrapper and the other VecEnv wrappers, and warnings where that drops or mixes the bonus."""
 
 from __future__ import annotations
 

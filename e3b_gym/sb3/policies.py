@@ -28,7 +28,7 @@ class PolicyEncoder:
     def __init__(self, model: BaseAlgorithm, outside: list[VecEnvWrapper]) -> None:
         if changed := [type(outer).__name__ for outer in outside if not isinstance(outer, VecTransposeImage)]:
             raise ValueError(
-                f"the policy encoder must see what the policy sees, but {', '.join(changed)} stands between them; put "
+                f"the policy encoder must see what the policy sees, but {', '.join(changed)} is between them; put "
                 "E3BRewardWrapper outermost"
             )
         self._model = model
@@ -63,7 +63,7 @@ class PolicyEncoder:
             if part is not None:
                 features = getattr(policy, network).features_extractor(rows)
                 return part[: len(part) - dropped](features)  # type: ignore[no-any-return]
-        raise ValueError(f"the policy encoder does not know the network of {type(self._model).__name__}")
+        raise ValueError(f"the policy encoder does not support the network of {type(self._model).__name__}")
 
 
 class LogitsTap:

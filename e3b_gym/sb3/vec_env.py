@@ -188,7 +188,7 @@ def _resets_in_same_step(venv: VectorEnv[Any, Any, Any]) -> bool:
     """True for SAME_STEP, False where we can reset ourselves.
 
     Raises:
-        ValueError: The batch would reset at a time of its own.
+        ValueError: The batch would reset at another time.
     """
     batch = venv.unwrapped
     mode = autoreset_mode(venv)

@@ -57,8 +57,8 @@ class E3BRewardWrapper(VecEnvWrapper):
         training: update the running scale, and record for the encoder. Set False to evaluate.
         norm: divide the bonus by its running scale.
         seed: of the encoder's initial weights.
-        device: of the encoder, its optimiser and the memory; "auto": that of the model, once EncoderUpdateCallback
-            knows it, and until then that of the bonus, usually the CPU.
+        device: of the encoder, its optimiser and the memory; "auto": that of the model, as soon as
+            EncoderUpdateCallback has it, and until then that of the bonus, usually the CPU.
         **options: of the method, such as `ridge=0.01`, `dim=128`, `encoder=MyNetwork()`.
 
     Attributes:

@@ -204,11 +204,11 @@ def test_the_policy_encoder_takes_dict_observations() -> None:
 
 def test_the_policy_encoder_is_refused_where_it_would_see_something_else() -> None:
     stack = VecFrameStack(with_bonus(bonus="e3b-policy"), 2)
-    with pytest.raises(ValueError, match="VecFrameStack stands between them; put E3BRewardWrapper outermost"):
+    with pytest.raises(ValueError, match="VecFrameStack is between them; put E3BRewardWrapper outermost"):
         A2C("MlpPolicy", stack, **CPU).learn(10, callback=EncoderUpdateCallback())
     with pytest.raises(ValueError, match=r"no policy yet.*EncoderUpdateCallback"):
         A2C("MlpPolicy", with_bonus(bonus="e3b-policy"), **CPU).learn(10)
-    with pytest.raises(ValueError, match="does not know the network of ARS"):
+    with pytest.raises(ValueError, match="does not support the network of ARS"):
         ARS("LinearPolicy", with_bonus(bonus="e3b-policy"), **CPU).learn(10, callback=EncoderUpdateCallback())
 
 

@@ -1,4 +1,4 @@
-"""What an engine must know of a run before its actors exist: the spaces, the room of a rollout, the weights."""
+"""What an engine needs of a run before its actors exist: the spaces, the room of a rollout, the weights."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Shared(Generic[Arrays]):
     """Zeroed arrays in one block of shared memory.
 
     Args:
-        layout: asks for each array in turn, zeros(shape, dtype), and returns them in any structure. Called once to
+        layout: allocates each array in turn, by zeros(shape, dtype), and returns them in any structure. Called once to
             measure, and once in every process that does not inherit the arrays.
         inherited: whether the processes that share it are forked from this one, later.
     """

@@ -267,7 +267,7 @@ def key_codes(names: tuple[str, ...]) -> list[int]:
     codes |= {move.name: int(move) for move in nethack.CompassDirection}
     unknown = [name for name in names if name not in codes]
     if unknown:
-        raise ValueError(f"unknown NetHack actions {unknown}; NLE knows {', '.join(codes)}")
+        raise ValueError(f"unknown NetHack actions {unknown}; NLE has {', '.join(codes)}")
     return [codes[name] for name in names]
 
 

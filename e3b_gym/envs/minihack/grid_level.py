@@ -1,6 +1,6 @@
 """Levels drawn on a grid, as text for NetHack's level compiler and as what the compiler makes of it.
 
-The compiler, lev_comp, is a program of its own: starting it for every episode takes a millisecond on an idle machine,
+The compiler, lev_comp, is a separate program: starting it for every episode takes a millisecond on an idle machine,
 and several where processes wait for a core. A compiled level is a list of instructions for a stack machine behind
 their number,
 
@@ -135,7 +135,7 @@ SAMPLES = (
 
 @dataclass(frozen=True)
 class Opening:
-    """What stands before the map in every level here: the compiler's version, and `count` instructions."""
+    """What precedes the map in every level here: the compiler's version, and `count` instructions."""
 
     version: bytes
     count: int

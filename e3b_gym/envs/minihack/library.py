@@ -31,7 +31,7 @@ def private_copy(directory: Path) -> tuple[IO[Any], str]:
     """A copy of NetHack's library for one game, as an open file and the path to load it from.
 
     The file must stay open as long as the library is loaded: the path names the file's descriptor, and the linker
-    takes a second file under the same number for the library that it knows.
+    takes a second file under the same number for the library that it has loaded.
     """
     taken = []  # kept open, so that the next copy gets another number
     while True:
@@ -42,7 +42,7 @@ def private_copy(directory: Path) -> tuple[IO[Any], str]:
 
 
 def _is_loaded(path: str) -> bool:
-    """Whether the linker knows a library under this path, as in a forked child that has dropped its parent's game."""
+    """Whether the linker has a library from this path, as in a forked child that has dropped its parent's game."""
     if not hasattr(os, "RTLD_NOLOAD"):
         return False
     try:

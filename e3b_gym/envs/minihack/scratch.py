@@ -1,6 +1,6 @@
 """Temporary directories that vanish, however the process ends.
 
-NetHack needs a directory of its own (level file, score files). Each process that plays keeps one root with a
+NetHack needs a separate directory (level file, score files). Each process that plays keeps one root with a
 sub-directory per game, in memory if the system has files there (on a disk the reset of a drawn level takes longer),
 else, or where TMPDIR says so, under the system's temporary directory. It goes away
 * when the last game is closed or collected, and at interpreter exit;

@@ -203,4 +203,4 @@ def _marked(task: Task) -> Task:
 
 
 TASKS: dict[str, Task] = _tasks()
-"""Every id that `e3b_gym.envs.minihack.make` knows, the paper's sixteen first."""
+"""Every id of `e3b_gym.envs.minihack.make`, the paper's sixteen first."""

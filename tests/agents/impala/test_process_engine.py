@@ -315,7 +315,9 @@ def _learn_without_end(end: str, folder: Path, reports: Any) -> None:
 
 @pytest.mark.parametrize("end", ["close", "forget", "crash", "kill", "terminate"])
 def test_no_actor_outlives_its_learner(end: str, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")  # other tests may have left threads, which no fork survives
+    # Other tests may have left threads, which no fork survives: a server without threads forks the runs of all cases.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["agents.impala.engines.process", "agents.impala.learner"])
     ours, theirs = context.Pipe(duplex=False)
     run = context.Process(target=_learn_without_end, args=(end, tmp_path, theirs))
     run.start()
