@@ -15,7 +15,7 @@ LAVA = "MiniHack-MultiRoom-N6-Lava-v0"
 def test_a_checkout_against_itself_shows_the_same_and_costs_are_stored(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(resets, "PROMISED", 0.1)
     file = tmp_path / "new" / "resets.json"
-    arguments = ["--against", str(resets.HERE), "--rounds", "1", "--drift", "40", "--games", "2", "--json", str(file)]
+    arguments = [f"AGAINST={resets.HERE}", "ROUNDS=1", "DRIFT=40", "GAMES=2", f"JSON={file}"]
     assert resets.main(arguments) == 0
     assert "the same observations" in capsys.readouterr().out
     stored = json.loads(file.read_text())

@@ -197,11 +197,11 @@ def test_a_user_without_a_home_gets_a_temporary_directory(tmp_path: Path, monkey
 
 
 def test_random_play_never_stops_and_names_what_it_does(tmp_path: Path, capsys) -> None:
-    assert show([ID, "--watch", "--steps", "20", "--seed", "0"]) == 0
+    assert show([f"ENV={ID}", "WATCH=1", "STEPS=20", "SEED=0"]) == 0
     shown = capsys.readouterr().out
     assert "episode 1  step 20  action " in shown
     assert set(re.findall(r"action (\w+)", shown)) == {"move_forward", "turn_left", "turn_right"}
-    assert show([ID, "--record", str(tmp_path / "film.gif"), "--steps", "20", "--seed", "0"]) == 0
+    assert show([f"ENV={ID}", f"RECORD={tmp_path / 'film.gif'}", "STEPS=20", "SEED=0"]) == 0
     assert "21 frames" in capsys.readouterr().out  # another episode would begin with one more
 
 
