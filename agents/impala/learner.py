@@ -28,6 +28,7 @@ from agents.impala.losses import Batch, Rewards, policy_losses
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Rollout
+from agents.impala.schedules import scheduled
 from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
 from e3b_gym.devices import find_device
@@ -123,22 +124,15 @@ class Learner:
         return stats
 
     def _follow_schedules(self) -> Stats:
-        """Sets what changes linearly over the run to its value at this frame; returns those values."""
-        config, stats = self.config, Stats()
-        progress = min(self.frames / config.steps, 1.0)
-        if config.ent_coef_final is not None:
-            stats["ent_coef"] = _between(config.ent_coef, config.ent_coef_final, progress)
-        if config.clip_range_high is not None and config.clip_range_high_final is not None:
-            stats["clip_range_high"] = _between(config.clip_range_high, config.clip_range_high_final, progress)
-        if stats:
-            self._scheduled = replace(config, **dict[str, Any](stats))
-        if config.beta_final is not None:
-            self.explorer.mixer.beta = stats["beta"] = _between(config.bonus.beta, config.beta_final, progress)
-        if config.learning_rate_final is not None:
-            rate = stats["learning_rate"] = _between(config.learning_rate, config.learning_rate_final, progress)
+        """Sets what changes over the run to its value at this frame; returns those values."""
+        values = scheduled(self.config, self.frames)
+        changes: dict[str, Any] = {name: values[name] for name in ("ent_coef", "clip_range_high") if name in values}
+        self._scheduled = replace(self.config, **changes) if changes else self.config
+        self.explorer.mixer.beta = values.get("beta", self.explorer.mixer.beta)
+        if "learning_rate" in values:
             for group in self.policy_optimizer.param_groups:
-                group["lr"] = rate
-        return stats
+                group["lr"] = values["learning_rate"]
+        return values
 
     def _batches(self, rollout: Rollout) -> list[Batch]:
         if not np.isfinite(rollout.reward).all():
@@ -296,10 +290,6 @@ def _counted_together(batches: list[Batch], group: Group) -> list[Batch]:
 
 def _loss_stats(losses: Mapping[str, float]) -> Stats:
     return {f"loss_{name}": loss for name, loss in losses.items()}
-
-
-def _between(first: float, last: float, progress: float) -> float:
-    return (1.0 - progress) * first + progress * last
 
 
 def _policy_optimizer(config: Config, policy: Policy) -> torch.optim.Optimizer:
