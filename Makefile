@@ -7,7 +7,8 @@ RAY    := $(VENV)/.ray-installed
 # One OpenMP thread per process: two processes that oversubscribe the cores slow each other down 50x.
 export OMP_NUM_THREADS ?= 1
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# By file, so that what the tests of a file share is made once.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install ray demo train evaluate watch agents export doctor reproduce report homes test test-slow test-latest fuzz campaign coverage docs dist check lint types imports format bench board clean
