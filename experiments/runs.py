@@ -157,8 +157,10 @@ class RunFolder:
         try:
             config = AGENTS[content["agent"]].config.from_dict(content["config"])
             parse_env_options(config.env, config.env_options)
-            run = RunOptions(**content["run"])
-            return Settings(content["agent"], content["preset"], config, run), list(content["provenance"])
+            run, preset = RunOptions(**content["run"]), content["preset"]
+            if not (isinstance(preset, str) and preset.isidentifier()):
+                raise ValueError(f"{self.config_file}: preset must be the name of a preset; got {preset!r}; restore it")
+            return Settings(content["agent"], preset, config, run), list(content["provenance"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{self.config_file} was not written by this version of train, or was edited: {error!r}; restore it"

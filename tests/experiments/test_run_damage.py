@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,18 @@ def test_a_curve_without_checkpoints_is_not_overwritten(trained, tmp_path, capsy
     before = snapshot(run)
     said = refused(capsys, main([f"RUN={run}", "RESUME=1", "STEPS=1000"]))
     assert "has a curve but no checkpoint, so RESUME=1 would start at frame 0 and overwrite it" in said
+    assert snapshot(run) == before
+
+
+@pytest.mark.parametrize("preset", ["1.5", "null", "[home]", '"../home"', r'"\0"'])
+def test_a_preset_that_is_no_name_is_refused(preset, trained, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(re.sub("^preset: .*$", lambda _: f"preset: {preset}", text, flags=re.MULTILINE))
+    before = snapshot(run)
+    said = refused(capsys, main([f"RUN={run}", "RESUME=1", "STEPS=1000"]))
+    assert "config.yaml: preset must be the name of a preset; got" in said
     assert snapshot(run) == before
 
 
