@@ -22,6 +22,13 @@ def test_importing_the_library_imports_no_simulator_and_nothing_heavy():
     assert loaded.stdout.strip() == "[]"
 
 
+def test_commands_do_not_print_the_notice_of_gym():
+    pytest.importorskip("gym")
+    code = "import experiments, gym; print(gym.__version__)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert said.stdout.strip() and "unmaintained" not in said.stderr
+
+
 def test_every_public_name_is_there():
     for name in e3b_gym.__all__:
         assert getattr(e3b_gym, name) is not None
