@@ -27,7 +27,7 @@ from agents.impala.group import Group
 from agents.impala.losses import Batch, Rewards, policy_losses
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
-from agents.impala.rollout import Rollout
+from agents.impala.rollout import Count, Rollout
 from agents.impala.schedules import scheduled
 from agents.networks import networks_for
 from e3b_gym.bonuses import PolicyDivergence
@@ -35,12 +35,12 @@ from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.explorer import ALONE, Explorer, Peers, start_backward
 from e3b_gym.optimizers import load_optimizer
+from e3b_gym.options import check
 from e3b_gym.unroll import Unroll
 
 Stats = dict[str, float]
 T = TypeVar("T")
-# Updates between two looks at the encoder (accuracy, rank), which cost as much as a small update.
-DIAGNOSE_EVERY = 32
+DIAGNOSE_EVERY = 32  # updates between two looks at the encoder (accuracy, rank), which cost as much as an update
 
 
 class Learner:
@@ -267,7 +267,8 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         load_optimizer(self.policy_optimizer, state["policy_optimizer"])
         self.explorer.load_state_dict(state["explorer"])
-        self.version, self.frames, self._updates = (int(state[name]) for name in ("version", "frames", "updates"))
+        counts = (check(name, state[name], Count) for name in ("version", "frames", "updates"))
+        self.version, self.frames, self._updates = counts
         self._follow_schedules()
 
     def load_exported(self, state: Mapping[str, Any], frames: int) -> None:

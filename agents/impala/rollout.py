@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -18,11 +18,14 @@ from torch import Tensor
 
 from e3b_gym.buffer import UnrollBuffer
 from e3b_gym.errors import UnsupportedSpaceError
+from e3b_gym.options import Bound
 from e3b_gym.unroll import Tree, Unroll, kept_as, tree_leaves, tree_map
 
 Zeros: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
 
 NO_SUCCESS_KNOWN = -1
+# What `header` can hold.
+Count: TypeAlias = Annotated[int, Bound(lambda value: 0 <= value < 2**62, "an integer from 0 to 2**62")]
 
 
 @dataclass(frozen=True)

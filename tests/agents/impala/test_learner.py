@@ -291,6 +291,15 @@ def test_the_weight_of_the_bonus_follows_its_schedule_and_survives_loading():
     assert again.explorer.mixer.beta == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("count", [-1, 2**70, 1.5, "7", None])
+@pytest.mark.parametrize("name", ["version", "frames", "updates"])
+def test_impossible_counts_are_not_loaded(name, count):
+    """Actors store the version in 64 bits."""
+    _, learner = started(small())
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        learner.load_state_dict({**learner.state_dict(), name: count})
+
+
 def test_without_schedules_rates_are_constant():
     learner, rollout = lagged(small(learning_rate=0.01))
     stats = learner.learn(rollout)[0]
