@@ -44,6 +44,7 @@ ONE_PASS = {
     "n_epochs": "1",
     "clip_range": "none",
     "clip_range_high": "none",
+    "clip_range_high_final": "none",
     "actors": "2",
     "n_envs": "128",
     "n_steps": "32",

@@ -50,6 +50,8 @@ __all__ = [
 _ARGUMENTS = ("id", "num_envs", "seed")
 # Set by the callers of `make` and `make_vec`, not by the options of a run.
 _INTERNAL = ("source", "spawn", "kind", "start_method", "copy", "render_mode")
+# Of `gymnasium.make`, which does not check them.
+_GYMNASIUMS: dict[str, Any] = {"max_episode_steps": Count | None, "disable_env_checker": bool | None}
 
 
 def check_options(names: Iterable[str]) -> None:
@@ -143,8 +145,12 @@ def option_type(id: str, name: str) -> Any:
     if suite is not None and known:
         suite.require_simulator()
         types = {**suite.option_types(), **types}
+    else:
+        types = {**_GYMNASIUMS, **types}
     if name in types and name not in _INTERNAL:
         return types[name]
+    if not known and name in _INTERNAL:
+        raise ValueError(f"env.{name} is set by the commands; it is no option of a run")
     if suite is not None and known and not suite.other_options:
         choices = set(types) - set(_INTERNAL)
         raise ValueError(f"{id} has no option env.{name}; {closest(name, choices)}")

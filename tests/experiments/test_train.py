@@ -151,6 +151,8 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
         (["ENV=Pendulum-v1"], "IMPALA acts in Discrete action spaces"),
         (["env.colour=red"], "Rooms-K3-v0 has no option env.colour; did you mean clock"),
         (["ENV=VizdoomMyWayHomeSparse-v0", "env.colour=red"], "has no option env.colour"),
+        (["ENV=CartPole-v1", "env.render_mode=yes"], "env.render_mode is set by the commands"),
+        (["ENV=CartPole-v1", "env.disable_env_checker=7"], "env.disable_env_checker must be true or false"),
         (["env.num_envs=3"], "num_envs: no option of an environment"),
         (["batch_size=24"], "batch_size must be a multiple of n_steps (8) that divides n_steps * n_envs (32)"),
         (["bonus.preset=best"], "unknown preset 'best'"),

@@ -33,10 +33,10 @@ from e3b_gym.config import BonusConfig
         ({"batch_size": 0}, "batch_size must be"),
         ({"n_envs": 1, "n_steps": 1, "batch_size": None, "normalize_advantage": True}, "at least 2 steps per update"),
         ({"engine": "inline", "actors": 2}, "the inline engine has one actor; got actors=2"),
-        ({"clip_range_high": 4.0}, "clip_range_high is the upper bound of clip_range; set clip_range as well"),
+        ({"clip_range_high": 4.0}, "upper bound of clip_range; set both, or clip_range_high=none"),
         (
             {"clip_range": 0.2, "clip_range_high_final": 0.2},
-            "is the last value of clip_range_high; set clip_range_high",
+            "set both, or clip_range_high_final=none",
         ),
         ({"bonus": {"ridge": 1}}, "bonus must be BonusConfig; got"),
         ({"intrinsic_gamma": 0.5}, "set value_heads=2 as well"),
