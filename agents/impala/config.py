@@ -128,9 +128,7 @@ class Config(RunConfig):
         if self.clip_range_high is not None and self.clip_range is None:
             raise ValueError("clip_range_high is the upper bound of clip_range; set both, or clip_range_high=none")
         if self.clip_range_high_final is not None and self.clip_range_high is None:
-            raise ValueError(
-                "clip_range_high_final ends clip_range_high; set both, or clip_range_high_final=none"
-            )
+            raise ValueError("clip_range_high_final ends clip_range_high; set both, or clip_range_high_final=none")
         self._check_batch_size()
         if self.engine == "inline" and self.actors != 1:
             raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise n_envs instead")
