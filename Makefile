@@ -7,8 +7,7 @@ RAY    := $(VENV)/.ray-installed
 # One OpenMP thread per process: two processes that oversubscribe the cores slow each other down 50x.
 export OMP_NUM_THREADS ?= 1
 WORKERS ?= 2
-# By file, so that what the tests of a file share is made once.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .PHONY: help install ray demo train evaluate watch agents export doctor reproduce report homes test test-slow test-latest fuzz campaign coverage docs dist check lint types imports format bench board clean
@@ -91,7 +90,7 @@ dist: $(STAMP)  ## sdist and wheel in dist/, checked by twine and installed into
 	build/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	cd build && empty/bin/python -c "import e3b_gym; print('installed', e3b_gym.__version__, e3b_gym.__file__)"
 
-test: $(RAY)  ## run the tests (about 6.5 minutes on 2 cores)
+test: $(RAY)  ## run the tests (about 6 minutes on 2 cores)
 	$(PYTEST)
 
 test-slow: $(RAY)  ## run the longer proofs too
