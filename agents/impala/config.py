@@ -99,10 +99,7 @@ class Config(RunConfig):
     A wide one lets rare successes raise an improbable action quickly.
     """
     beta_final: NotNegative | None = None
-    """The bonus's `beta` changes linearly to this value over the run's `steps`; None keeps it constant.
-
-    The bonus finds the goal; a smaller one later lets the goal's reward decide.
-    """
+    """The bonus's `beta` changes linearly to this value over the run's `steps`; None keeps it constant."""
     clip_range_high_final: Positive | None = None
     """`clip_range_high` changes linearly to this value over the run's `steps`; None keeps it constant."""
     value_heads: Literal[1, 2] = 1
