@@ -61,7 +61,7 @@ export: $(STAMP)  ## make a small agent (float16) of a finished run, and measure
 doctor: $(STAMP)  ## why a run explores or does not: RUN=... [EPISODES= SEED= CHECKPOINT=best]
 	@$(BIN)/python -m experiments.doctor $(OPTIONS)
 
-reproduce: $(STAMP) $(ASKED)  ## run a figure of the paper: FIGURE=aggregate SCALE=home|paper|smoke [CORES= SEEDS= RUNS= DRY=1 CLUSTER=ray]
+reproduce: $(STAMP) $(ASKED)  ## run a figure of the paper: FIGURE=aggregate SCALE=home|paper|smoke [CORES= SEEDS= TASKS= METHODS= RUNS= DRY=1 CLUSTER=ray]
 	@$(BIN)/python -m experiments.reproduce $(OPTIONS)
 
 report: $(STAMP)  ## draw a figure from its run folders: FIGURE=aggregate SCALE=home [RUNS= OUT= KEEP=1]
@@ -96,7 +96,7 @@ test: $(RAY)  ## run the tests (about 6 minutes on 2 cores)
 test-slow: $(RAY)  ## run the longer proofs too
 	$(PYTEST) -m "slow or not slow"
 
-# The newest releases that the index has, in an environment of their own. nle asks for gymnasium 1.2.0 exactly and habitat-lab
+# The newest releases that the index has, in a separate environment. nle asks for gymnasium 1.2.0 exactly and habitat-lab
 # for numpy 1.26.4 exactly; both work with newer ones, so they and minihack are installed without what they ask for.
 LATEST := .venv-latest
 $(LATEST)/.installed: setup.cfg constraints-latest.txt requirements-latest.txt pyproject.toml

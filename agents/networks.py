@@ -11,7 +11,7 @@ from e3b_gym.envs.registry import suite_of
 
 
 def has_own_networks(env: str) -> bool:
-    """Whether the environment's suite brings its networks; the generic encoder serves the others."""
+    """Whether the environment's suite has its own networks; other environments use the generic encoder."""
     suite = suite_of(env)
     return suite is not None and suite.networks is not None
 

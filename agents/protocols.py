@@ -1,18 +1,49 @@
-"""What an agent brings to `make train`, `make evaluate` and `make watch`: a trainee and a player."""
+"""What an agent brings to `make train`, `make evaluate` and `make watch`: a trainee that reports updates, a player."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.impala.training import Update
-from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree
+
+if TYPE_CHECKING:
+    from e3b_gym.online import OnlineExplorer
+
+Stats: TypeAlias = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """The episodes that ended in an unroll: the environment's own return, length, success (NaN where unknown)."""
+
+    returns: NDArray[np.float32]
+    lengths: NDArray[np.int64]
+    successes: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one rollout brought; with several learners, one of each.
+
+    Attributes:
+        frames: environment steps so far, in all parts of the run.
+        stats: numbers by name for the curves, of each step of the optimiser; averages over the learners.
+        episodes: that ended in it.
+        reward, done: float32 and bool [T, N], of its steps; the environment's own reward. None where not recorded.
+    """
+
+    frames: int
+    stats: list[Stats]
+    episodes: Episodes
+    reward: NDArray[np.float32] | None = None
+    done: NDArray[np.bool_] | None = None
 
 
 class Trainee(Protocol):

@@ -49,7 +49,7 @@ class Session:
             ray.shutdown()
 
 
-def connect(address: str | None, cores: int, purpose: str, each: int = 1) -> Session:
+def connect(address: str | None, cores: int, purpose: str, each: int = 1, gpus: int = 0) -> Session:
     """Connects to a cluster; one that this process is connected to already is used as it is.
 
     Args:
@@ -58,10 +58,11 @@ def connect(address: str | None, cores: int, purpose: str, each: int = 1) -> Ses
         cores: that must be there.
         purpose: who needs them, for the error.
         each: how many of them must be on the same machine.
+        gpus: that must be there.
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: nothing answers there, it has too few cores, or its machines have other code.
+        ValueError: nothing answers there, it has too few cores or GPUs, or its machines have other code.
     """
     require_ray()
     import ray
@@ -73,6 +74,7 @@ def connect(address: str | None, cores: int, purpose: str, each: int = 1) -> Ses
         raise ValueError(f"this process is connected to the Ray cluster at {current}, so it cannot use {address}")
     try:
         _require_cores(cores, purpose, each)
+        _require_gpus(gpus, purpose)
         _require_same_code()
     except BaseException:
         session.close()
@@ -169,6 +171,15 @@ def _require_cores(cores: int, purpose: str, each: int) -> None:
         )
 
 
+def _require_gpus(gpus: int, purpose: str) -> None:
+    found = sum(int(node["Resources"].get("GPU", 0)) for node in _nodes())
+    if found < gpus:
+        raise ValueError(
+            f"{purpose} need {gpus} GPUs, and the Ray cluster has {found}; start Ray with --num-gpus=... where it does "
+            "not find them, add machines, ask for fewer learners, or use device=cpu"
+        )
+
+
 def _require_same_code() -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -176,8 +187,8 @@ def _require_same_code() -> None:
     def tell() -> str:  # a nested function travels by value, so a machine without this package can run it as well
         try:
             from agents.ray_cluster import code_version
-        except ImportError as error:
-            return f"none that can be imported ({error})"
+        except Exception as error:  # noqa: BLE001  # whatever a broken installation raises
+            return f"none that can be imported ({type(error).__name__}: {error})"
         return code_version()
 
     task = ray.remote(num_cpus=0, max_retries=0)(tell)

@@ -26,11 +26,11 @@ class RunConfig:
     bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("e3b", "paper"))
     """The bonus and its weight in the reward. It has no `dim` and no `seed`: those of the run are used."""
     net: Literal["paper", "fast"] | None = "paper"
-    """Kind of networks, if the suite has both; otherwise ignored."""
+    """Kind of networks, if the suite has both."""
     lstm: Count | None = None
     """Units of the policy's LSTM, if it has one; None: the size of the network."""
     dim: Count | None = 256
-    """Size of the embedding of the generic encoder; ignored if the suite has its own networks."""
+    """Size of the embedding of the generic encoder, for suites without networks of their own."""
     seed: Seed = 0
     """Seed of weights, actions and environments."""
     steps: Count = 50_000_000
@@ -83,14 +83,15 @@ class RunConfig:
         return {} if suite is None or not isinstance(key, str) else dict(suite.count_options.get(key, {}))
 
     def without_effect(self) -> dict[str, str]:
-        """Returns the options that have no effect in this run, with the reasons."""
-        suite, reasons = suite_of(self.env), {}
+        """Returns the options that have no effect in this run, with the reasons; those of the bonus as bonus.<name>."""
+        suite, reasons = suite_of(self.env), dict[str, str]()
         if suite is not None and suite.networks is not None:
             reasons["dim"] = f"the networks of {suite.name} have a fixed size"
         if suite is None or not suite.nets:
             reasons["net"] = f"there is one network for {self.env}"
         if not self.recurrent:
             reasons["lstm"] = "the policy of this agent has no LSTM"
+        reasons |= {f"bonus.{name}": reason for name, reason in self.bonus.without_effect().items()}
         return reasons
 
     def as_dict(self) -> dict[str, Any]:

@@ -240,6 +240,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
 
+def _rollout_frames(name: str) -> int:
+    config = config_of(name)
+    return config.n_steps * config.n_envs
+
+
 def run_all(options: SimpleNamespace) -> int:
     rounds, seconds = (1, 5.0) if options.quick else (options.rounds, options.seconds)
     print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
@@ -254,8 +259,8 @@ def run_all(options: SimpleNamespace) -> int:
         for name, found in measured.items()
     }
     config = config_of("inline")
-    frames, network = config.n_steps * config.n_envs, options.network * 1e9 / 8
-    publish_us = {name: stages[name]["publish"] * frames for name in CONTENDERS}
+    frames, network = _rollout_frames("inline"), options.network * 1e9 / 8
+    publish_us = {name: stages[name]["publish"] * _rollout_frames(name) for name in CONTENDERS}
     transport = measure_transport(config, publish_us)
     batch = config.n_steps * config.columns
     lines, bars = extrapolate(speed, stages, transport, frames, batch, network), compare(speed)

@@ -18,7 +18,14 @@ from experiments.site import generated_pages  # noqa: E402  # the clone, whateve
 _LINK = re.compile(r"(\[[^\]]*\])\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _SHOWN = (".md", ".png", ".gif", ".svg", ".py", ".yml", ".yaml", ".ipynb", ".cff")
 _PAGES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
-_FILES = ("results/*/*.png", "examples/*", "docs/images/*", "CITATION.cff", "e3b_gym/**/*.yaml")
+_FILES = (
+    "results/*/*.png",
+    "examples/*",
+    "docs/images/*",
+    "CITATION.cff",
+    "e3b_gym/**/*.yaml",
+    "agents/trained/*/config.yaml",
+)
 _FILES += tuple(f"{folder}/**/*.py" for folder in ("e3b_gym", "agents", "experiments", "benchmarks", "tests"))
 
 

@@ -44,6 +44,11 @@ def last_of_single(done: bool, obs: Tree, info: Mapping[str, Any]) -> LastObserv
     return {0: obs} if done and info.get(VALID, True) else {}
 
 
+def last_of_sb3(info: Mapping[str, Any]) -> Tree | None:
+    """Of one environment of a VecEnv whose episode ended; None if the infos have none, or a blanked one."""
+    return info.get("terminal_observation") if info.get(VALID, True) else None
+
+
 class EndingReader:
     """Reads the last observations of a batch, and warns once if the batch does not report them.
 
@@ -59,9 +64,9 @@ class EndingReader:
         """Of a VecEnv's step; `done` is [N]."""
         if not done.any():
             return {}
-        valid = [env for env in np.flatnonzero(done).tolist() if infos[env].get(VALID, True)]
-        last = {env: infos[env]["terminal_observation"] for env in valid if "terminal_observation" in infos[env]}
-        if len(last) < len(valid):
+        found = {env: last_of_sb3(infos[env]) for env in np.flatnonzero(done).tolist()}
+        last = {env: obs for env, obs in found.items() if obs is not None}
+        if any(obs is None and infos[env].get(VALID, True) for env, obs in found.items()):
             self._warn("infos['terminal_observation']; a VecEnv that resets itself must report it")
         return last
 

@@ -1,4 +1,4 @@
-"""From a BonusConfig to a bonus at work; the same for every wrapper."""
+"""Builds a running bonus from a BonusConfig; the same for every wrapper."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from e3b_gym.bonuses import Bonus
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.online import OnlineExplorer
+from e3b_gym.options import UNSET
 
 # Steps (per environment) kept for training the encoder by default.
 RECORD_STEPS = 128
 
 
-def config_of(bonus: str | Bonus, preset: str = "default", **given: Any) -> BonusConfig:
-    """The config of a wrapper's arguments: a method by name, or a bonus object."""
+def config_of(bonus: str | Bonus | BonusConfig, preset: str = "default", **given: Any) -> BonusConfig:
+    """The config of a wrapper's arguments: a method by name, a config, or a bonus object."""
+    if isinstance(bonus, BonusConfig):
+        chosen = [name for name, value in given.items() if value is not UNSET and value is not None]
+        if chosen or preset != "default":
+            raise ValueError(f"{', '.join(chosen) or 'preset'}: set options in the BonusConfig, which has them all")
+        return bonus
     if not isinstance(bonus, (str, Bonus)):
-        raise ValueError(f"bonus must be a method's name or a Bonus; got {type(bonus).__name__}")
+        raise ValueError(f"bonus must be a method's name, a BonusConfig or a Bonus; got {type(bonus).__name__}")
     return BonusConfig.of(bonus if isinstance(bonus, str) else None, preset, **given)
 
 
 def build_explorer(
     config: BonusConfig,
-    bonus: str | Bonus | None,
+    bonus: str | Bonus | BonusConfig | None,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     num_envs: int,

@@ -37,13 +37,14 @@ def check_bonus(
 
     Args:
         bonus: the bonus; the checks run on copies of it.
-        observation_space, action_space: spaces of one environment; not needed if the bonus has them (`built_for`).
+        observation_space: of one environment; not needed if the bonus has it (`built_for`).
+        action_space: of one environment; not needed if the bonus has it.
         seed: seed of the random experience.
 
     Raises:
         ContractError: names the first requirement that the bonus violates.
 
-    Example:
+    Examples:
         >>> from gymnasium import spaces
         >>> from e3b_gym import check_bonus
         >>> from e3b_gym.bonuses import InverseSqrtCount, make_key

@@ -1,4 +1,4 @@
-"""The command line of all commands: `NAME=value` words, and user errors as one line on stderr with exit code 2.
+"""The command line of all commands: `NAME=value` options, and user errors as one line on stderr with exit code 2.
 
 Only this module turns an error into a line. Errors that a user can cause are raised where they are found, as
 ValueError, ImportError or OSError, with a message that needs no traceback; any other error is a bug of this library and
@@ -34,10 +34,10 @@ _REMEDIES = {
 
 def split_words(given: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Name and value of each `NAME=value` of a command line."""
-    for word in given:
-        name, equals, value = word.partition("=")
+    for option in given:
+        name, equals, value = option.partition("=")
         if not equals or not name:
-            raise ValueError(f"expected NAME=value, got {word!r}")
+            raise ValueError(f"expected NAME=value, got {option!r}")
         yield name, value
 
 
@@ -45,7 +45,7 @@ def read_options(given: Iterable[str], **options: tuple[Any, Any]) -> SimpleName
     """The options of a command by name, in small letters.
 
     Args:
-        given: `NAME=value` words of the command line.
+        given: `NAME=value` options of the command line.
         **options: NAME=(annotation, default); see `e3b_gym.options` for annotations.
     """
     read = {name: default for name, (_, default) in options.items()}

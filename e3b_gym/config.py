@@ -59,9 +59,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class BonusConfig:
-    """A bonus and its weight in the reward, r = clip(extrinsic * r_env + beta * bonus / sigma); see `RewardMixer`.
+    """A bonus and its weight in the reward, r = clip(extrinsic * w(r_env) + beta * bonus / sigma); see `RewardMixer`.
 
-    Example:
+    Examples:
         >>> from e3b_gym import BonusConfig
         >>> config = BonusConfig.of("e3b", "paper", beta=0.1)
         >>> config.beta, config.normaliser, config.options["ridge"]
@@ -76,6 +76,8 @@ class BonusConfig:
     """Weight of the bonus."""
     extrinsic: NotNegative = 1.0
     """Weight of the environment's reward; 0 for reward-free exploration."""
+    penalties: NotNegative = 1.0
+    """Further weight of the environment's negative rewards; 0 ignores them."""
     normaliser: Normaliser = "std"
     """Divisor of the bonus: "std" (running deviation), "authors" (the authors' deviation, too large) or "none"."""
     clip: Positive | None = None
@@ -85,7 +87,7 @@ class BonusConfig:
     seed: Seed | None = None
     """Seed of the initial weights; None: drawn from torch's global state."""
 
-    MIXING: ClassVar[tuple[str, ...]] = ("beta", "extrinsic", "normaliser", "clip", "floor")
+    MIXING: ClassVar[tuple[str, ...]] = ("beta", "extrinsic", "penalties", "normaliser", "clip", "floor")
     """The fields of `RewardMixer`."""
 
     def __post_init__(self) -> None:
@@ -103,8 +105,17 @@ class BonusConfig:
             **given: overrides: fields of this class and options of the method; UNSET: not given.
 
         Raises:
-            ValueError: A name is unknown, or a value has the wrong type or range.
+            ValueError: A name is unknown, a value has the wrong type or range, or an override has no effect.
         """
+        config = cls._resolved(method, preset, given)
+        reasons = config.without_effect()
+        for name in (name for name, value in given.items() if value is not UNSET and value is not None):
+            if name in reasons:
+                raise ValueError(f"{name} has no effect: {reasons[name]}; remove it")
+        return config
+
+    @classmethod
+    def _resolved(cls, method: str | None, preset: str, given: Mapping[str, Any]) -> Self:
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r}; choose from {', '.join(PRESETS)}")
         known = option_types(method)
@@ -114,7 +125,6 @@ class BonusConfig:
             raise ValueError(f"options ({', '.join(unknown)}) are for methods by name; set them on the bonus object")
         if unknown:
             raise ValueError(f"method {method!r} has no option {unknown[0]}; {closest(unknown[0], known)}")
-        _refuse_without_effect(method, chosen)
         families = PRESETS[preset]
         family = families.get((method or "").split("-")[0], families[""])
         values = {**method_defaults(method), **family, **chosen} if method is not None else {**family, **chosen}
@@ -126,9 +136,33 @@ class BonusConfig:
 
     @classmethod
     def parsed(cls, method: str | None, preset: str = "default", **texts: Any) -> Self:
-        """`of`, for values of a command line or a YAML file: text is converted to the type of its option."""
+        """`of`, for values of a command line or a YAML file: text is converted to the type of its option.
+
+        A file has options for several methods, so those without effect are accepted; `without_effect` names them.
+        """
         known = option_types(method)
-        return cls.of(method, preset, **{n: parse(n, v, known[n]) if n in known else v for n, v in texts.items()})
+        return cls._resolved(method, preset, {n: parse(n, v, known[n]) if n in known else v for n, v in texts.items()})
+
+    def without_effect(self) -> dict[str, str]:
+        """Returns the options that have no effect with the others, with the reasons.
+
+        What only some methods use (beta, dim) is not among them: methods are compared with the same options.
+        """
+        reasons = {}
+        if self.normaliser != "std":
+            reasons["floor"] = f"it bounds the running deviation of normaliser='std', and this is {self.normaliser!r}"
+        if self.extrinsic == 0:
+            reasons["penalties"] = "extrinsic=0 ignores all rewards of the environment"
+        if self.method is None:
+            return reasons
+        if "encoder" in self.options:
+            reasons["dim"] = "it is the size of the generic encoder, and encoder= is given"
+        representation = (method_defaults(self.method) | dict(self.options)).get("representation", "inverse")
+        if representation != "inverse":
+            reasons["hidden"] = (
+                f"it is the size of the inverse model, which representation={representation!r} does not train"
+            )
+        return reasons
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -165,16 +199,3 @@ def option_types(method: str | None) -> dict[str, Any]:
         raise ValueError(f"unknown method {method!r}; {closest(method, METHODS)}")
     mixing = {name: kind for name, kind in field_types(BonusConfig).items() if name not in ("method", "options")}
     return mixing if method is None else {**mixing, **method_types(method)}
-
-
-def _refuse_without_effect(method: str | None, chosen: Mapping[str, Any]) -> None:
-    """Raises ValueError for an option that has no effect."""
-    if "dim" in chosen and "encoder" in chosen:
-        raise ValueError("dim is the size of the generic encoder, so it has no effect with encoder=; remove it")
-    if "hidden" in chosen and "representation" in (method_types(method) if method is not None else ()):
-        representation = chosen.get("representation", method_defaults(str(method)).get("representation"))
-        if representation != "inverse":
-            raise ValueError(
-                f"hidden is the size of the inverse model, which representation={representation!r} does not train; "
-                "remove it"
-            )

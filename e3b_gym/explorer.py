@@ -1,4 +1,4 @@
-"""Explorer: an exploration bonus at work, with its memory, its place in the reward and its optimiser.
+"""Explorer: an exploration bonus with its memory, its place in the reward and its optimiser.
 
     features = explorer.embed(unroll)            one forward pass
     bonus = explorer.score(features, unroll)     [T, B]; advances the memory and the running scale
@@ -12,7 +12,6 @@ A learner that trains on whole unrolls owns an `Explorer`. A wrapper, which sees
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
@@ -24,7 +23,7 @@ from e3b_gym.bonuses import Bonus, Memory
 from e3b_gym.devices import device_of, find_device
 from e3b_gym.errors import NonFiniteError
 from e3b_gym.optimizers import load_optimizer
-from e3b_gym.reward import RewardMixer
+from e3b_gym.reward import RewardMixer, require_finite
 from e3b_gym.unroll import Unroll
 
 
@@ -163,8 +162,7 @@ class Explorer:
             bonus = self.bonus.score(features, unroll, self.memory).float()
         except NonFiniteError as error:  # a memory refuses embeddings that are not numbers
             raise NonFiniteError(f"the bonus cannot be computed: {error}") from error
-        if not bool(torch.isfinite(bonus).all()):
-            raise NonFiniteError("the bonus has NaN or infinite values; check the observations and the encoder's loss")
+        require_finite("the bonus", bonus, "check the observations and the encoder's loss")
         if self.training:
             # A step whose arrival is not known says nothing about the scale of the bonus.
             known = self.peers.pool(bonus.masked_fill(~unroll.valid, torch.nan))
@@ -238,8 +236,7 @@ def start_backward(
         NonFiniteError: A loss is NaN or infinite; the second step raises it for a gradient. The weights are as before.
     """
     for name, loss in losses.items():
-        if not bool(torch.isfinite(loss).all()):
-            raise NonFiniteError(f"the loss {name!r} has NaN or infinite values; lower its learning rate")
+        require_finite(f"the loss {name!r}", loss, "lower its learning rate")
     optimizer.zero_grad(set_to_none=True)
     if not losses:
         return lambda: ({}, 0.0)
@@ -250,10 +247,7 @@ def start_backward(
     def finish() -> tuple[dict[str, float], float]:
         wait()
         length = _clip([weight.grad for weight in weights if weight.grad is not None], limit)
-        if not math.isfinite(length):
-            raise NonFiniteError(
-                f"the gradient of {' + '.join(losses)} has NaN or infinite values; lower its learning rate"
-            )
+        require_finite(f"the gradient of {' + '.join(losses)}", length, "lower its learning rate")
         return {name: loss.item() for name, loss in losses.items()}, length
 
     return finish

@@ -90,9 +90,10 @@ class E3BVectorReward(_Explored, VectorWrapper):
         record_steps: how many of the latest steps `train_encoder` trains on.
         device: of the encoder, its optimiser and the memory; "auto" leaves them where the bonus is, usually on the
             CPU, whose kernels are faster for small encoders that see one step at a time.
-        **settings: preset, beta, extrinsic, normaliser, clip, seed and the method's options, as in `E3BRewardWrapper`.
+        **settings: preset, beta, extrinsic, penalties, normaliser, clip, seed and the method's options, as in
+            `E3BRewardWrapper`.
 
-    Example:
+    Examples:
         >>> import gymnasium
         >>> from e3b_gym import E3BVectorReward
         >>> envs = E3BVectorReward(gymnasium.make_vec("CartPole-v1", num_envs=2), "e3b", beta=0.1, seed=0)
@@ -107,7 +108,7 @@ class E3BVectorReward(_Explored, VectorWrapper):
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
-        bonus: str | Bonus = "e3b",
+        bonus: str | Bonus | BonusConfig = "e3b",
         *,
         record_steps: int = RECORD_STEPS,
         device: str | torch.device = "auto",
@@ -164,7 +165,7 @@ class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     Around Gymnasium's Autoreset wrapper the step that only resets gets no bonus.
     Its `spec` says `nondeterministic`: the reward depends on what was seen before this episode too.
 
-    Example:
+    Examples:
         >>> import gymnasium
         >>> from e3b_gym import E3BReward
         >>> env = E3BReward(gymnasium.make("CartPole-v1"), "e3b", beta=0.1, seed=0)
@@ -177,7 +178,7 @@ class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     def __init__(
         self,
         env: gym.Env[Any, Any],
-        bonus: str | Bonus = "e3b",
+        bonus: str | Bonus | BonusConfig = "e3b",
         *,
         record_steps: int = RECORD_STEPS,
         device: str | torch.device = "auto",

@@ -221,7 +221,7 @@ class OnlineExplorer(Explorer):
             done: [N], the step ended an episode.
             last_observations: by environment, the last observation of the episodes that ended, where it is known
                 (`e3b_gym.buffer.EndingReader`).
-            restarted: [N], this was no step but a reset (Gymnasium's NEXT_STEP autoreset): no bonus, and `obs` opens
+            restarted: [N], this was a reset, not a step (Gymnasium's NEXT_STEP autoreset): no bonus, and `obs` opens
                 an episode.
             policy_logits: [N, A], of the acting policy; only AGAC needs them.
         """

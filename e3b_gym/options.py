@@ -15,9 +15,11 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -88,10 +90,15 @@ def check_fields(config: Any) -> None:
         object.__setattr__(config, name, check(name, getattr(config, name), kind))
 
 
-def field_types(kind: type[Any]) -> dict[str, Any]:
+def field_types(kind: type[Any]) -> Mapping[str, Any]:
     """Returns name -> annotation of the fields of a dataclass."""
+    return _field_types(typing.cast(Hashable, kind))  # mypy does not see that classes are hashable
+
+
+@cache
+def _field_types(kind: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return MappingProxyType({field.name: hints[field.name] for field in dataclasses.fields(kind)})
 
 
 def describe(kind: Any) -> str:

@@ -1,6 +1,6 @@
 """The reward that the agent optimises: the environment's reward plus the scaled bonus.
 
-    r = clip( extrinsic * r_env + beta * b / sigma )
+    r = clip( extrinsic * w(r_env) + beta * b / sigma ),    w(r) = r if r > 0 else penalties * r
 
 sigma is a running standard deviation of the bonus. `std` is the correct one. `authors` is what the authors' code
 computes: it divides sums over a [T, B] batch by T instead of T B, which at their B = 8 gives 20 to 34 times the correct
@@ -24,6 +24,22 @@ from e3b_gym.options import NotNegative, Positive, check
 
 Normaliser: TypeAlias = Literal["std", "authors", "none"]
 _AUTHORS_BATCH = 8  # environments in one of the authors' learner batches
+
+
+def require_finite(name: str, values: Tensor | NDArray[Any] | float, remedy: str) -> None:
+    """The gate for what the agent and the encoder learn from.
+
+    Args:
+        name: what the values are, such as "the bonus".
+        values: of any shape.
+        remedy: what to do if one is NaN or infinite.
+
+    Raises:
+        NonFiniteError: One is.
+    """
+    finite = torch.isfinite(values) if isinstance(values, Tensor) else np.isfinite(values)
+    if not bool(finite.all()):
+        raise NonFiniteError(f"{name} has NaN or infinite values; {remedy}")
 
 
 class RunningMoments:
@@ -51,11 +67,13 @@ class RewardMixer:
         beta: weight of the bonus.
         normaliser: "std", "authors" or "none"; see the module.
         extrinsic: weight of the environment's reward; 0: reward-free.
+        penalties: further weight of its negative rewards; 0 ignores them. A small penalty for useless actions teaches a
+            beginner never to try them, before it has found what they are good for.
         clip: the total is clipped to [-clip, clip]; None: no clipping. The authors clip to 1.
         floor: sigma is at least this share of the mean of the bonus. A bonus that hardly varies (a count with a clock
             is 0.99 at every step) would otherwise be inflated by its small deviation.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from e3b_gym import RewardMixer
         >>> mixer = RewardMixer(beta=0.5, normaliser="none")
@@ -69,12 +87,14 @@ class RewardMixer:
         *,
         normaliser: Normaliser = "std",
         extrinsic: float = 1.0,
+        penalties: float = 1.0,
         clip: float | None = None,
         floor: float = 0.1,
     ) -> None:
         self.beta: float = check("beta", beta, NotNegative)
         self.normaliser: str = check("normaliser", normaliser, Normaliser)
         self.extrinsic: float = check("extrinsic", extrinsic, NotNegative)
+        self.penalties: float = check("penalties", penalties, NotNegative)
         self.clip: float | None = check("clip", clip, Positive | None)
         self.floor: float = check("floor", floor, NotNegative)
         self.norm = True  # False: the bonus is not divided by sigma, but sigma is still updated
@@ -88,8 +108,7 @@ class RewardMixer:
         count = values.numel() / (_AUTHORS_BATCH if self.normaliser == "authors" else 1)
         mean = float(values.sum()) / count
         squares = float((values - mean).square().sum())
-        if not math.isfinite(squares):
-            raise NonFiniteError("the bonus has NaN or infinite values; check the observations and the encoder's loss")
+        require_finite("the bonus", squares, "check the observations and the encoder's loss")
         self._moments.merge(count, mean, squares)
 
     @property
@@ -104,22 +123,24 @@ class RewardMixer:
         """Returns beta * bonus / sigma, in the shape of the bonus."""
         return bonus * (self.beta / self.sigma)
 
+    def weigh(self, reward: Tensor) -> Tensor:
+        """Returns the environment's part of the mixed reward, in the shape of its reward."""
+        weighted = self.extrinsic * reward
+        return weighted if self.penalties == 1 else torch.where(weighted < 0, self.penalties * weighted, weighted)
+
     def __call__(self, reward: Tensor, bonus: Tensor) -> Tensor:
         """Returns the total reward, in the shape of reward and bonus."""
         if reward.shape != bonus.shape:
             raise ValueError(
                 f"reward and bonus must have the same shape; got {tuple(reward.shape)} and {tuple(bonus.shape)}"
             )
-        for name, values in (("reward", reward), ("bonus", bonus)):
-            if not bool(torch.isfinite(values).all()):
-                raise NonFiniteError(
-                    f"the {name} has NaN or infinite values, which would spread to the agent; fix its source"
-                )
+        for name, values in (("the reward", reward), ("the bonus", bonus)):
+            require_finite(name, values, "fix its source, or they spread to the agent")
         return self.combine(reward, self.intrinsic(bonus))
 
     def combine(self, reward: Tensor, intrinsic: Tensor) -> Tensor:
         """The mixed reward from the environment's and the scaled bonus, without checking either."""
-        total = self.extrinsic * reward + intrinsic
+        total = self.weigh(reward) + intrinsic
         return total if self.clip is None else total.clamp(-self.clip, self.clip)
 
     def state_dict(self) -> dict[str, Any]:
@@ -165,7 +186,7 @@ def bonus_statistics(steps: Sequence[StepRewards], mixer: RewardMixer) -> dict[s
     if steps:
         bonus = np.concatenate([rewards.bonus for rewards in steps], dtype=np.float64)
         inner = sum(float(np.abs(rewards.intrinsic).sum()) for rewards in steps)
-        outer = mixer.extrinsic * sum(float(np.abs(rewards.extrinsic).sum()) for rewards in steps)
+        outer = sum(float(mixer.weigh(torch.from_numpy(rewards.extrinsic)).abs().sum()) for rewards in steps)
         share = inner / (inner + outer) if inner + outer else 0.0
         stats |= {"bonus_mean": float(bonus.mean()), "bonus_std": float(bonus.std()), "reward_share": share}
     return stats

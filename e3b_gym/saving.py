@@ -54,11 +54,11 @@ def load_explorer(
     objects: dict[str, Any],
     record_steps: int = RECORD_STEPS,
 ) -> tuple[BonusConfig, OnlineExplorer]:
-    """What `save_explorer` wrote, at work on `num_envs` environments with the same spaces.
+    """Loads what `save_explorer` wrote, for `num_envs` environments with the same spaces.
 
     Args:
-        bonus: made as before, if the saved wrapper had a bonus object of the user's own.
-        objects: options that were no plain values, such as an encoder, made as before.
+        bonus: the bonus object, rebuilt, if the saved wrapper had a custom one.
+        objects: the options that are not plain values, such as an encoder, rebuilt.
     """
     state = _read(path)
     if [space_identity(observation_space), space_identity(action_space)] != state["spaces"]:
@@ -66,12 +66,12 @@ def load_explorer(
         raise ValueError(f"{path} was saved for the spaces {state['spaces_text']}, but this environment has {spaces}")
     method = state["config"]["method"]
     if method is None and bonus is None:
-        raise ValueError(f"{path} holds a bonus of your own making; make it again and pass it: load(..., bonus=...)")
+        raise ValueError(f"{path} contains a custom bonus; rebuild it and pass bonus=: load(..., bonus=...)")
     if method is not None and bonus is not None:
-        raise ValueError(f"{path} holds the method {method!r}, which is built from the file; leave out bonus=...")
+        raise ValueError(f"{path} contains the method {method!r}, which is built from the file; remove bonus=...")
     if set(objects) != set(state["objects"]):
         wanted = ", ".join(f"{name}=..." for name in state["objects"]) or "no options"
-        raise ValueError(f"{path} was saved with options that no file can hold: load(...) needs {wanted}")
+        raise ValueError(f"{path} was saved with options that cannot be stored in a file: load(...) needs {wanted}")
     config = BonusConfig.from_dict({**state["config"], **objects})
     explorer = build_explorer(config, bonus, observation_space, action_space, num_envs, record_steps)
     saved = state["explorer"]
@@ -84,7 +84,7 @@ def load_explorer(
     try:
         explorer.load_state_dict(saved)
     except (RuntimeError, KeyError) as error:
-        raise ValueError(f"{path} does not fit this bonus; make the bonus or encoder as before ({error})") from error
+        raise ValueError(f"{path} does not fit this bonus; rebuild the same bonus or encoder ({error})") from error
     return config, explorer
 
 

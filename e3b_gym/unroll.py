@@ -48,7 +48,7 @@ def kept_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class Unroll:
     """T steps of B environments. All tensors are time-major.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from e3b_gym import Unroll
         >>> unroll = Unroll(

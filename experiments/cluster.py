@@ -8,9 +8,11 @@ checkpoint. The folder of the runs must be shared by all machines.
 from __future__ import annotations
 
 import os
+import signal
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,14 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from agents.ray_cluster import connect, count_cores
+from experiments.results import is_finished
 from experiments.scheduler import Job, Scheduler, State
 from experiments.studies import Run
 
 _PAUSE = 0.5  # seconds between two looks at a run
 _SHARED_SECONDS = 30.0  # for a new file to appear on another machine
 _CLAIM_SECONDS = 120.0  # for the claim of a machine that was lost to end
+_STOP = "stop"  # in the mark: all tasks end
 _ROOT = Path(__file__).parents[1]
 
 
@@ -54,7 +58,16 @@ class RayScheduler(Scheduler):
         self._remote = remote(num_cpus=1, max_retries=-1)(train_and_measure)
 
     def _claim(self, job: Job) -> None:
-        """Hands the job to Ray; the machine that gets it claims it."""
+        """Hands the job to Ray, unless somebody else has it; the machine that gets it claims it."""
+        claim = self._hold(job)
+        if claim is None:  # a task would wait on a core of the cluster
+            job.state = State.ELSEWHERE
+            return
+        claim.release()
+        job.update()
+        if is_finished(job.run, job.folder, job.frames):
+            self._end(job, State.FINISHED)
+            return
         job.state = State.TRAINING if job.needs_training else State.MEASURING
         self._tasks[job.folder] = self._remote.remote(job.run, self.root, job.frames, self._mark)
 
@@ -74,6 +87,8 @@ class RayScheduler(Scheduler):
         self._end(job, state, note)
 
     def stop(self) -> None:
+        """Asks the tasks to end. Those that run read it in the mark; Ray drops those that wait for a core."""
+        self._mark.write_text(_STOP)
         for job in self.active:
             ray.cancel(self._tasks[job.folder])
 
@@ -97,20 +112,44 @@ class RayScheduler(Scheduler):
 def train_and_measure(run: Run, root: Path, frames: int, mark: Path) -> tuple[State, str]:
     """What a machine of the cluster does for a run; returns its state in the end, and a note if it failed.
 
-    Cancelled by Ray, it asks the run to save a checkpoint and waits for it.
+    Asked to stop, by the mark or by Ray, it asks the run to save a checkpoint and waits for it.
     """
-    os.chdir(_ROOT)
-    _require_shared(mark)
-    scheduler = Scheduler([run], root, 1, lambda _: frames)
-    (job,) = scheduler.jobs
-    deadline = time.monotonic() + _CLAIM_SECONDS
-    try:
-        while scheduler.step() or (job.state is State.ELSEWHERE and time.monotonic() < deadline):
+    with _interrupts_noted() as interrupted:
+        os.chdir(_ROOT)
+        _require_shared(mark)
+        scheduler = Scheduler([run], root, 1, lambda _: frames)
+        (job,) = scheduler.jobs
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while not (interrupted() or _is_stopped(mark)):
+            if not (scheduler.step() or (job.state is State.ELSEWHERE and time.monotonic() < deadline)):
+                return job.state, job.note
             time.sleep(_PAUSE)
-    except KeyboardInterrupt:
         scheduler.stop()
         scheduler.wait()
-    return job.state, job.note
+        return State.STOPPED, ""
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[Callable[[], bool]]:
+    """A function that says whether Ray has cancelled the task.
+
+    Ray cancels by a KeyboardInterrupt, which may come anywhere: between the start of a training process and the line
+    that notes its id, the process would be forgotten and train on.
+    """
+    got: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: got.append(number))
+    try:
+        yield lambda: bool(got)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_stopped(mark: Path) -> bool:
+    """Whether the scheduler has asked all tasks to stop, or has ended."""
+    try:
+        return mark.read_text() == _STOP
+    except FileNotFoundError:
+        return True
 
 
 def _require_shared(mark: Path) -> None:

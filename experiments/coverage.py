@@ -31,6 +31,7 @@ from e3b_gym.command import answer
 from e3b_gym.envs import make
 from e3b_gym.envs.habitat import MAX_STEPS
 from e3b_gym.envs.registry import suite_of
+from e3b_gym.files import atomic_write
 from e3b_gym.options import WholeNumber, parse
 from experiments.command import options_and_seed, positive
 from experiments.coverage_pictures import draw_bars, draw_trajectories
@@ -69,7 +70,7 @@ class Agent:
 
 
 def read_runs(paths: Sequence[str]) -> list[Agent]:
-    """The runs as agents; raises ValueError for what is no run, or no run in Habitat, or of another environment."""
+    """The runs as agents; raises ValueError for a folder that is not a run in Habitat, or has another environment."""
     agents, names = [], []
     for path in paths:
         folder = RunFolder.existing(path)
@@ -207,7 +208,8 @@ def write(report: Mapping[str, Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     agents = ",\n".join("  " + json.dumps(agent) for agent in report["agents"])
     head = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in report.items() if name != "agents")
-    (out / "coverage.json").write_text("{\n" + ",\n".join(head) + ',\n "agents": [\n' + agents + "\n ]\n}\n")
+    with atomic_write(out / "coverage.json") as temporary:
+        temporary.write_text("{\n" + ",\n".join(head) + ',\n "agents": [\n' + agents + "\n ]\n}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -115,9 +115,7 @@ def read_curve(path: Path, upto: int | None = None) -> tuple[list[str], list[dic
             rows.append(dict(zip(columns, row, strict=True)))
             last = int(row[0])
     if dropped:
-        warnings.warn(
-            f"{path} is damaged: {dropped} lines that are no whole rows are left out", CurveWarning, stacklevel=3
-        )
+        warnings.warn(f"{path} is damaged: {dropped} incomplete rows dropped", CurveWarning, stacklevel=3)
     return columns, rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from e3b_gym.bonuses.methods import method_defaults
 from experiments.results import EVALUATION
 from experiments.runs import RunFolder
-from experiments.settings import Settings
+from experiments.settings import Settings, complete
 
 STORED = Path(__file__).resolve().parent.parent / "results" / "runs"
 # What may differ: it changes how long training takes, not what is learned from a frame.
@@ -49,7 +49,7 @@ def _same(settings: Settings, folder: Path) -> bool:
 
 def _compared(settings: Settings) -> dict[str, Any]:
     """The settings that decide what is learned; an option that a stored run lacks has its default."""
-    values = {name: value for name, value in settings.config.as_dict().items() if name not in MAY_DIFFER}
+    values = {name: value for name, value in complete(settings.config).as_dict().items() if name not in MAY_DIFFER}
     bonus = {**method_defaults(settings.config.method), **values.pop("bonus", {})}
     defaults = {field.name: field.default for field in dataclasses.fields(settings.config)}
     options = {**settings.config.env_defaults(), **settings.config.env_options}

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from agents.impala.rollout import Episodes
-from agents.impala.training import Update
+from agents.protocols import Episodes, Update
 from experiments.curve import Curve, CurveWarning
 
 WINDOW = 200
@@ -163,7 +162,7 @@ class Progress:
         self._start -= float(state["seconds"])
 
     def add(self, update: Update, seconds: Mapping[str, float]) -> None:
-        """Takes what a rollout brought, and the seconds spent so far by stage."""
+        """Adds the results of a rollout, and the seconds spent so far by stage."""
         self.episodes.add(update.episodes)
         for stats in update.stats:
             self._means.add(stats)
@@ -240,7 +239,7 @@ def progress_line(
 
 
 def fitted(line: str, width: int) -> str:
-    """The line, in shorter words where it is wider than the terminal; its end is lost only in very narrow ones."""
+    """The line, abbreviated where it is wider than the terminal; its end is cut only in very narrow ones."""
     if len(line) > width:
         for word, shorter in SHORTER.items():
             line = line.replace(word, shorter)

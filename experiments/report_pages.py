@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from e3b_gym.files import atomic_write
 from experiments.report import Report
 from experiments.report_tables import Table, markdown, run_table, score_table
 from experiments.statistics import FEW_SEEDS
@@ -33,8 +34,9 @@ pre { background: #f7f7f5; padding: .6rem; overflow-x: auto; font-size: 12px; }
 def write_pages(report: Report) -> None:
     """index.html and README.md in the report's folder."""
     report.out.mkdir(parents=True, exist_ok=True)
-    (report.out / "index.html").write_text(html_page(report))
-    (report.out / "README.md").write_text(markdown_page(report))
+    for name, text in (("index.html", html_page(report)), ("README.md", markdown_page(report))):
+        with atomic_write(report.out / name) as temporary:
+            temporary.write_text(text)
 
 
 def seeds_text(report: Report) -> str:

@@ -5,6 +5,7 @@
 FIGURE=   a figure (below), several with commas, or all    SCALE=  paper, home (a small machine), smoke (minutes)
 CORES=    runs at a time; all cores by default              RUNS=   folder of the runs; runs/reproduce by default
 DRY=1     print one command per line instead of running     SEEDS=  number of seeds, where it is not the scale's
+TASKS=    only these tasks, with commas                     METHODS=  only these methods, with commas: METHODS=e3b,none
 CLUSTER=  ray: each run is a task of the Ray cluster at RAY_ADDRESS= (host:port or auto; none: a Ray on this machine)
 
 Ctrl-C stops: every run saves a checkpoint, and the same command resumes it. Several machines that share the folder
@@ -26,7 +27,7 @@ from pathlib import Path
 from agents.ray_cluster import require_ray
 from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
-from e3b_gym.options import Count, parse
+from e3b_gym.options import Count, closest, parse
 from experiments.catalogue import STUDIES, find_studies
 from experiments.progress import duration
 from experiments.run_table import RunTable
@@ -34,7 +35,7 @@ from experiments.scheduler import Job, Scheduler, State, as_line
 from experiments.settings import is_set, resolve, split_arguments
 from experiments.studies import SCALES, Run, Study, all_runs
 
-OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS", "CLUSTER", "RAY_ADDRESS")
+OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS", "TASKS", "METHODS", "CLUSTER", "RAY_ADDRESS")
 RUNS = "runs/reproduce"
 # Approximate frames per second of one run on one core, by suite, until runs have been measured.
 RATES = {
@@ -104,7 +105,20 @@ def chosen_runs(studies: Sequence[Study], scale: str, options: Mapping[str, str]
     runs = all_runs(studies, scale)
     if not runs:
         studies[0].runs(scale)  # raises, with the scales that there are
-    return runs
+    runs = _named(runs, "TASKS", options, lambda run: str(run.task))
+    return _named(runs, "METHODS", options, lambda run: run.method.method)
+
+
+def _named(runs: list[Run], option: str, options: Mapping[str, str], name_of: Callable[[Run], str]) -> list[Run]:
+    """The runs whose name is listed in the option, or all without it; raises ValueError for a name that none has."""
+    if option not in options:
+        return runs
+    chosen = [name for part in options[option].split(",") if (name := part.strip())]
+    names = {name_of(run) for run in runs}
+    for name in chosen:
+        if name not in names:
+            raise ValueError(f"{option}: these runs have no {name!r}; {closest(name, names)}")
+    return [run for run in runs if name_of(run) in chosen]
 
 
 def with_seeds(study: Study, seeds: int) -> Study:
@@ -181,7 +195,8 @@ def conclude(scheduler: Scheduler) -> int:
     for job in scheduler.of_state(State.FAILED):
         print(f"failed: {job.run.name}: {job.note}\n        log: {job.log}", file=sys.stderr)
     if elsewhere := scheduler.of_state(State.ELSEWHERE):
-        print(f"{len(elsewhere)} runs are in the hands of another process or machine")
+        names = ", ".join(job.run.name for job in elsewhere[:3]) + ", ..." * (len(elsewhere) > 3)
+        print(f"left to another process or machine, which has claimed them: {len(elsewhere)} runs ({names})")
     return 1 if scheduler.of_state(State.FAILED) else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from e3b_gym.files import atomic_write
 from experiments.claims import Judged, Verdict, judge
 from experiments.report_tables import markdown
 from experiments.results import Result, compares, read_results
@@ -23,7 +24,9 @@ Two or three seeds are few: an interval over them is too narrow.
 def write_reproduction(studies: Sequence[Study], runs: Path, path: Path) -> None:
     """Writes the page from the folders in `runs`; for each study the largest scale that was run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(reproduction_page(studies, runs))
+    text = reproduction_page(studies, runs)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text)
 
 
 def reproduction_page(studies: Sequence[Study], runs: Path) -> str:

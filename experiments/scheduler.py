@@ -146,18 +146,13 @@ class Scheduler:
         return bool(self.active)
 
     def _claim(self, job: Job) -> None:
-        claim = RunFolder(self.root / CLAIMS / job.run.folder)
-        try:
-            claim.hold()
-            if job.folder.is_dir():  # what a scheduler that was killed has left may still save its checkpoint
-                _require_free(job.folder)
-        except ValueError:
-            claim.release()
+        """Starts the job, unless another scheduler has claimed it or has finished it in the meantime."""
+        job.claim = self._hold(job)
+        if job.claim is None:
             job.state = State.ELSEWHERE
             return
-        job.claim = claim
         job.update()
-        if is_finished(job.run, job.folder, job.frames):  # by another scheduler, in the meantime
+        if is_finished(job.run, job.folder, job.frames):
             self._end(job, State.FINISHED)
             return
         _remove_empty(job.folder)
@@ -165,6 +160,18 @@ class Scheduler:
             self._start(job, State.TRAINING, job.train_command())
         else:
             self._start(job, State.MEASURING, job.measure_command())
+
+    def _hold(self, job: Job) -> RunFolder | None:
+        """The claim on a job, which this process holds from now on; None while another one has it or trains there."""
+        claim = RunFolder(self.root / CLAIMS / job.run.folder)
+        try:
+            claim.hold()
+            if job.folder.is_dir():  # what a scheduler that was killed has left may still save its checkpoint
+                _require_free(job.folder)
+        except ValueError:
+            claim.release()
+            return None
+        return claim
 
     def _start(self, job: Job, state: State, command: list[str]) -> None:
         job.log.parent.mkdir(parents=True, exist_ok=True)

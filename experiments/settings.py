@@ -119,9 +119,11 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     general, own = preset_layers(preset, agent, env, method)
     layers = [place_options(agent, method, layer)[0] for layer in (*general, *own)]
     config = make_config(kind, env, method, [*layers, chosen])
-    for name, reason in config.without_effect().items():
-        if name in chosen or (name == "method" and "method" in given):
-            option = f"bonus.{next(iter(chosen['bonus']))}" if name == "bonus" else name
+    typed = {**by_name(chosen), **({"method": method} if "method" in given else {})}
+    reasons = config.without_effect()
+    for option in (option for option, value in typed.items() if str(value).lower() not in ("none", "null")):
+        reason = reasons.get(option, reasons.get("bonus") if option.startswith("bonus.") else None)
+        if reason is not None:
             raise ValueError(f"{option}= has no effect: {reason}; leave it out")
     return Settings(agent, preset, complete(config), make_run_options(run))
 

@@ -90,6 +90,12 @@ _PRESETS = (
 )
 
 
+_NO_RUN = (
+    "No run of this method is stored in `results/`, so there is no curve. `make train METHOD=...` makes one, and "
+    "`make reproduce` runs the [studies](../reproduction.md) that compare it."
+)
+
+
 @cache
 def generated_pages() -> dict[str, str]:
     """All generated pages: path on the site -> Markdown."""
@@ -149,7 +155,7 @@ def _mixing(config: BonusConfig) -> dict[str, Any]:
 
 
 def _curves(name: str) -> str:
-    """Curves of the studies whose stored runs include the method."""
+    """Curves of the studies whose stored runs include the method; without any, how to make one."""
     found = []
     for study in STUDIES.values():
         folder = ROOT / "results" / study.name
@@ -159,7 +165,7 @@ def _curves(name: str) -> str:
         if name in methods and stored and pictures:
             link = f"../results/{study.name}"
             found.append(f"[{study.title}]({link}/README.md)\n\n![{study.title}]({link}/{pictures[0]})")
-    return "## Results\n\n" + "\n\n".join(found) if found else ""
+    return "## Results\n\n" + ("\n\n".join(found) or _NO_RUN)
 
 
 def _methods_index() -> str:
@@ -196,9 +202,13 @@ def suite_page(suite: Suite) -> str:
 
 
 def _suite_options(suite: Suite) -> str:
-    types = suite.option_types()
-    rows = [[f"`{name}`", _code(_type_text(kind))] for name, kind in types.items() if name not in ("id", "render_mode")]
-    return markdown_table(["option", "type"], rows) if rows else "None."
+    defaults = suite.option_defaults()
+    rows = [
+        [f"`{name}`", _code(_type_text(kind)), f"`{defaults[name]!r}`" if name in defaults else "the task's"]
+        for name, kind in suite.option_types().items()
+        if name not in ("id", "render_mode")
+    ]
+    return markdown_table(["option", "type", "default"], rows) if rows else "None."
 
 
 def _type_text(kind: Any) -> str:

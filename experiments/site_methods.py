@@ -104,7 +104,7 @@ FAMILIES: dict[str, Family] = {
         "b = ½ |f(φ(s), a) - φ(s')|²",
         "Pathak, Agrawal, Efros, Darrell: Curiosity-driven Exploration by Self-supervised Prediction, ICML 2017",
         "Curiosity(InverseForwardDynamics(encoder))",
-        "Deterministic dynamics; noise that the agent can trigger keeps its bonus high for ever.",
+        "Deterministic dynamics; noise that the agent can trigger keeps its bonus high forever.",
     ),
     "count": Family(
         "Rewards states by how seldom they were visited in the episode.",
@@ -153,6 +153,7 @@ VARIANTS = {
 MEANINGS = {
     "beta": "weight of the bonus in the reward",
     "extrinsic": "weight of the environment's reward; 0: reward-free",
+    "penalties": "further weight of the environment's negative rewards; 0: ignored",
     "normaliser": "divisor of the bonus: running deviation, the authors' (too large), or none",
     "clip": "the total reward is clipped to this size",
     "floor": "the running deviation is at least this share of the mean bonus",

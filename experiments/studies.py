@@ -101,7 +101,7 @@ class Claim:
     """
 
     text: str
-    """In plain words."""
+    """In plain English."""
     kind: Literal["above", "solves", "fails", "same"]
     methods: tuple[str, ...]
     """Names of methods."""

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.impala.group import LearnerError
-from agents.impala.training import Update
 from agents.networks import env_options_for
-from agents.protocols import Trainee
+from agents.protocols import Trainee, Update
 from agents.registry import find_agent
 from agents.run_config import RunConfig
 from e3b_gym.command import answer, one_line
@@ -85,13 +84,13 @@ class Stopper:
 
 def make_trainee(settings: Settings, resume: Path | None = None) -> Trainee:
     """The agent of a run; raises ValueError where agent, method and environment do not fit together."""
-    with wrong_options_named(settings.config):
+    with env_options_checked(settings.config):
         return find_agent(settings.agent).make_trainee(settings.config, settings.run.keep, resume)
 
 
 @contextmanager
-def wrong_options_named(config: RunConfig) -> Iterator[None]:
-    """Options that the constructor of an environment from elsewhere does not take are the user's mistake."""
+def env_options_checked(config: RunConfig) -> Iterator[None]:
+    """Raises ValueError, a user error, if an environment of another package does not take the options."""
     try:
         yield
     except TypeError as error:
@@ -133,11 +132,11 @@ def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepar
     settings = resolve(options.get("AGENT", "impala"), options.get("PRESET", "home"), fields)
     folder, config = RunFolder.for_new(settings, options.get("RUN")), settings.config
     if find_agent(settings.agent).trainer is None:
-        with wrong_options_named(config):
+        with env_options_checked(config):
             env: Any = make(config.env, **env_options_for(config))
         env.close()
         folder.save(settings)
-        print(f"{settings.agent} in {config.env} learns nothing: it is ready to be played")
+        print(f"{settings.agent} in {config.env} does not learn; the run is ready for evaluate and watch")
         print(f"run: {folder.path}\n{what_next(folder, config.env)}")
         return None
     trainee = make_trainee(settings)
@@ -182,7 +181,7 @@ def make_progress(folder: RunFolder, settings: Settings, trainee: Trainee) -> Pr
 
 
 def what_next(folder: RunFolder, env: str) -> str:
-    """The commands that show what a run has come to."""
+    """Commands that show the results of a run."""
     measure = folder.command("evaluate")
     suite = suite_of(env)
     if suite is not None and suite.reward_free:
@@ -214,13 +213,13 @@ def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Pr
     with _closed_on_error(folder, trainee):
         if trainee.frames >= settings.config.steps:
             raise ValueError(
-                f"{folder.path} is at frame {trainee.frames:,}, and STEPS is {settings.config.steps:,}; to train on, "
-                f"raise it: {folder.command('train', 'RESUME=1', f'STEPS={2 * trainee.frames}')}"
+                f"{folder.path} is at frame {trainee.frames:,}, and STEPS is {settings.config.steps:,}; to continue "
+                f"training, raise it: {folder.command('train', 'RESUME=1', f'STEPS={2 * trainee.frames}')}"
             )
         progress = make_progress(folder, settings, trainee)
         folder.save(settings, parts)
     for name, value in changes.items():
-        print(f"changed: {name} is {value} from here on")
+        print(f"changed: {name} is now {value}")
     print(f"resuming at frame {trainee.frames:,}; environments are re-seeded, running episodes restart")
     print(f"run: {folder.path}", flush=True)
     return folder, settings, trainee, progress

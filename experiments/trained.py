@@ -1,7 +1,7 @@
 """The trained agents that come with the repository.
 
 make agents                                  lists them, with what was measured
-make watch ENV=MiniHack-MultiRoom-N6-v0      plays one
+make watch ENV=MiniHack-MultiRoom-N6-Lava-v0 plays one
 make evaluate RUN=agents/trained/<id>        measures one again; every command that takes RUN= takes their folders
 """
 

@@ -2,7 +2,7 @@
 
     make watch RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=3] [SEED=0] [GREEDY=1] [FPS=10]
     make watch RUN=runs/... RECORD=video.gif           or video.mp4; the bonus is in a strip below the image
-    make watch ENV=MiniHack-MultiRoom-N6-v0            the agent that comes with the repository (`make agents`)
+    make watch ENV=MiniHack-MultiRoom-N6-Lava-v0       the agent that comes with the repository (`make agents`)
 
 A panel next to the environment lists the latest steps with action, reward of the environment, and bonus before scaling
 (docs/bonuses.md).

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from e3b_gym import METHODS, PRESETS, BonusConfig, E3BReward, E3BRewardWrapper, E3BVectorReward, make_vec_env
+from e3b_gym.building import config_of
 from e3b_gym.options import UNSET
 
 
@@ -21,7 +22,7 @@ def test_what_is_given_wins_over_the_preset_and_the_preset_over_the_method():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_number_in_effect_is_in_the_config(method):
     given = BonusConfig.of(method).as_dict()
-    assert {"method", "beta", "extrinsic", "normaliser", "clip", "floor"} < set(given)
+    assert {"method", "beta", "extrinsic", "penalties", "normaliser", "clip", "floor"} < set(given)
     if method.startswith("e3b"):
         assert {"ridge", "episodic", "unit_length", "include_first", "bonus_of", "zero_first"} < set(given)
     assert BonusConfig.from_dict(given) == BonusConfig.of(method)
@@ -49,8 +50,10 @@ def test_one_name_for_the_authors_and_none_for_no_clipping():
         ({"seed": -1}, "seed must be"),
         ({"rigde": 1}, "method 'e3b' has no option rigde; did you mean ridge"),
         ({"bonus_of": "current"}, "include_first has no effect with bonus_of='current'"),
-        ({"encoder": torch.nn.Linear(2, 2), "dim": 3}, "dim is the size of the generic encoder"),
+        ({"encoder": torch.nn.Linear(2, 2), "dim": 3}, "dim has no effect: it is the size of the generic encoder"),
         ({"method": "e3b-random", "hidden": 3}, "representation='random' does not train"),
+        ({"normaliser": "none", "floor": 0.5}, "floor has no effect: it bounds the running deviation"),
+        ({"extrinsic": 0.0, "penalties": 0.5}, "penalties has no effect: extrinsic=0"),
         ({"preset": "best"}, "unknown preset 'best'; choose from default, paper, authors"),
         ({"method": "e4b"}, "unknown method 'e4b'; did you mean e3b"),
     ],
@@ -90,3 +93,15 @@ def test_every_wrapper_resolves_its_numbers_here(wrap):
         assert wrap(preset=preset, beta=0.3, seed=1).config == BonusConfig.of("e3b", preset, beta=0.3, seed=1)
     with pytest.raises(ValueError, match="unit_length must be true or false; got 'no'"):
         wrap(unit_length="no")
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_methods_are_compared_with_the_same_options(method):
+    assert BonusConfig.of(method, beta=0.1, floor=0.5).beta == 0.1
+
+
+def test_a_wrapper_takes_a_config_and_no_further_options():
+    config = BonusConfig.of("none", "paper")
+    assert config_of(config) is config
+    with pytest.raises(ValueError, match="beta: set options in the BonusConfig"):
+        config_of(config, beta=0.5)

@@ -98,7 +98,8 @@ def test_other_losses_and_optimisers_run_there_too(options, device):
 
 @pytest.mark.parametrize("net", ["fast", pytest.param("paper", marks=pytest.mark.slow)])
 def test_the_networks_of_minihack_have_a_form_for_other_devices(net, device):
-    sizes = small("e3b", env="MiniHack-MultiRoom-N6-Lava-v0", net=net, n_envs=2, n_steps=12, batch_size=None)
+    sizes = small("e3b", env="MiniHack-MultiRoom-N6-Lava-v0", net=net, n_envs=2, n_steps=12)
+    del sizes["dim"], sizes["batch_size"]  # fixed by the network; by the number of environments
     _, numbers = learned("cpu", **sizes)
     model, found = learned(device, **sizes)
     assert on([tensor.data for tensor in tensors(model.policy)], device)

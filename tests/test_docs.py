@@ -7,6 +7,7 @@ reader's own names), are listed here, so that nothing is left out in silence.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,10 @@ def test_what_is_left_out_is_still_there() -> None:
         assert sum(code.startswith(beginning) for _, code in python_blocks(page)) == 1
 
 
-@pytest.mark.parametrize("page", PAGES)
+RESULTS = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "results").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES + RESULTS)
 def test_files_that_a_page_points_to_exist(page: str) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / page).read_text())
     missing = [t for t in targets if "://" not in t and not ((ROOT / page).parent / t).exists()]
@@ -96,3 +100,10 @@ def test_the_readme_is_short_and_its_films_small() -> None:
     films = re.findall(r"\]\((docs/images/[^)]*\.gif)\)", text)
     assert films
     assert all((ROOT / film).stat().st_size < 2_000_000 for film in films)
+
+
+def test_the_table_of_machines_is_that_of_the_benchmark() -> None:
+    page = (ROOT / "docs/scaling.md").read_text()
+    for line in json.loads((ROOT / "results/scale.json").read_text())["machines"]:
+        cells = [f"{line['frames_per_second'][n]:,.0f} ({line['limit'][n]})" for n in ("1", "8", "64")]
+        assert " | ".join(["", line["name"], *cells, line["assumption"], ""]).strip() in page

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from e3b_gym.reward import RewardMixer
+from e3b_gym.errors import NonFiniteError
+from e3b_gym.reward import RewardMixer, require_finite
 
 
 def chunks(values, sizes):
@@ -49,6 +50,13 @@ def test_reward_free_ignores_the_environment():
     assert mixer(torch.tensor([100.0]), torch.tensor([0.25])).tolist() == [0.25]
 
 
+def test_negative_rewards_have_a_weight_of_their_own():
+    reward, bonus = torch.tensor([1.0, -0.5, 0.0]), torch.zeros(3)
+    assert RewardMixer(extrinsic=2.0, penalties=0.1)(reward, bonus).tolist() == pytest.approx([2.0, -0.1, 0.0])
+    assert RewardMixer(penalties=0.0)(reward, bonus).tolist() == [1.0, 0.0, 0.0]
+    assert RewardMixer()(reward, bonus).tolist() == [1.0, -0.5, 0.0]
+
+
 def test_clip_bounds_the_total():
     mixer = RewardMixer(beta=1.0, normaliser="none", clip=1.0)
     assert mixer(torch.tensor([1.0, -9.0]), torch.tensor([5.0, 0.0])).tolist() == [1.0, -1.0]
@@ -86,6 +94,7 @@ def test_a_saved_scale_continues(normaliser):
         ({"beta": math.nan}, "beta must be"),
         ({"beta": "abc"}, "beta must be a number, 0 or more; got 'abc'"),
         ({"extrinsic": math.inf}, "extrinsic must be"),
+        ({"penalties": -0.1}, "penalties must be a number, 0 or more; got -0.1"),
         ({"clip": 0.0}, "clip must be a positive number or None"),
     ],
 )
@@ -107,3 +116,14 @@ def test_poisoned_values_are_named():
         mixer(good, torch.zeros(3))
     with pytest.raises(ValueError, match="saved with normaliser='std'"):
         RewardMixer(normaliser="none").load_state_dict(mixer.state_dict())
+
+
+@pytest.mark.parametrize("values", [torch.tensor([0.0, torch.nan]), np.array([[np.inf]]), float("-inf")])
+def test_values_that_are_not_finite_are_refused_by_name(values):
+    with pytest.raises(NonFiniteError, match="the score has NaN or infinite values; scale it down"):
+        require_finite("the score", values, "scale it down")
+
+
+@pytest.mark.parametrize("values", [torch.zeros(2, 3), torch.zeros(0), np.ones(3), 1.5])
+def test_finite_values_pass_the_gate(values):
+    require_finite("the score", values, "scale it down")

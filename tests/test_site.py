@@ -33,6 +33,12 @@ def test_a_page_of_a_method_has_equation_source_composition_and_every_option(met
     assert f"METHOD={method}" in page
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_page_of_a_method_shows_a_curve_or_says_that_none_is_stored(method: str) -> None:
+    results = generated_pages()[f"methods/{method}.md"].split("## Results\n")[1]
+    assert ("![" in results) != ("No run of this method is stored" in results)
+
+
 def test_a_variant_says_how_it_differs() -> None:
     assert {name for name in METHODS if name not in FAMILIES} == set(VARIANTS)
 
@@ -42,6 +48,10 @@ def test_a_page_per_suite_lists_its_tasks_and_options() -> None:
         page = generated_pages()[f"suites/{suite.name.lower()}.md"]
         assert all(f"`{id}`" in page for id in suite.load_tasks())
         assert suite.presets().read_text().strip() in page
+        for option, default in suite.option_defaults().items():
+            if option != "render_mode":
+                (row,) = [line for line in page.splitlines() if line.startswith(f"| `{option}` |")]
+                assert row.endswith(f"| `{default!r}` |".replace("\n", " "))
 
 
 def test_the_reference_names_what_exists_and_everything_public() -> None:

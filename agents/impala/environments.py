@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 
 from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
+from e3b_gym.buffer import VALID, last_of_sb3
+from e3b_gym.config import BonusConfig
 from e3b_gym.envs import FirstSeed
 from e3b_gym.options import closest
 from e3b_gym.sb3 import find_wrapper
@@ -92,10 +94,33 @@ def _from_function(function: Callable[[], gym.Env[Any, Any]]) -> EnvMaker:
     return make
 
 
+def choose_bonus(bonus: str | BonusConfig, options: Mapping[str, Any], preset: str | None) -> BonusConfig:
+    """The bonus of a model, from its arguments; what the model would not use is an error."""
+    if isinstance(bonus, BonusConfig):
+        if options or preset is not None:
+            raise ValueError("bonus_options and bonus_preset have no effect with a BonusConfig; set the options in it")
+        return bonus
+    for name in (name for name in ("dim", "seed") if name in options):
+        raise ValueError(f"bonus_options[{name!r}] has no effect: the model's {name} is used; pass {name}= to IMPALA")
+    if "encoder" in options:
+        raise ValueError("bonus_options['encoder'] has no effect: the encoder is that of the suite, or the generic one")
+    return BonusConfig.of(bonus, preset or "default", **options)
+
+
 def config_for(
-    environments: Environments, env_options: Mapping[str, Any], n_envs: int | None, options: dict[str, Any]
+    environments: Environments,
+    env_options: Mapping[str, Any],
+    n_envs: int | None,
+    options: dict[str, Any],
+    inherited: Collection[str] = (),
 ) -> Config:
-    """The config of a model; `options` are further fields of it."""
+    """The config of a model.
+
+    Args:
+        options: further fields of it.
+        inherited: those that come from another config, so that they may have no effect.
+    """
+    given = [name for name, value in options.items() if value is not None and name not in inherited]
     known = {field.name for field in dataclasses.fields(Config)}
     for name in options:
         if name not in known:
@@ -114,7 +139,11 @@ def config_for(
         learners = fields.get("learners", 1)
         fitting = [count for count in range(learners, min(envs, 8) + 1, learners) if envs % count == 0]
         fields["batch_size"] = steps * max(fitting, default=envs)
-    return Config(**fields)
+    config = Config(**fields)
+    reasons = config.without_effect()
+    for name in (name for name in given if name in reasons):
+        raise ValueError(f"{name} has no effect: {reasons[name]}; remove it")
+    return config
 
 
 def require_same_spaces(ours: Spaces, theirs: Spaces) -> None:
@@ -163,12 +192,12 @@ class VecEnvBatch(VectorEnv[Any, Any, Any]):
         returns = np.full(self.num_envs, np.nan, np.float32)
         for i in np.flatnonzero(done):
             info = infos[i]
-            observations[i] = info.get("terminal_observation")
-            valid[i] = observations[i] is not None and info.get("final_observation_valid", True)
+            observations[i] = last_of_sb3(info)
+            valid[i] = observations[i] is not None
             known[i], success[i] = "is_success" in info, bool(info.get("is_success", False))
             if "episode" in info:  # a Monitor below has the return without any scaling
                 returns[i] = info["episode"]["r"]
-        final = {"final_observation_valid": valid, "episode_return": returns}
+        final = {VALID: valid, "episode_return": returns}
         if known.any():
             final |= {"is_success": success, "_is_success": known}
         return {"final_obs": observations, "final_info": final}

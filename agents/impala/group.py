@@ -4,8 +4,9 @@
 
 The encoder's gradients travel while the policy's are computed.
 Every learner applies the same average to the same weights, so they stay equal to the bit, which `check_equal` verifies.
-Policy and encoder have a channel each, because two threads may use them at the same time; a third one is for
-everything else. A learner that ends closes its connections, and then the others raise PeerLostError.
+Policy and encoder have a channel each, because two threads may use them at the same time. A third one is for
+learner 0's orders, which may take any time to come, and a fourth for everything else. A learner that ends closes its
+connections, and then the others raise PeerLostError.
 """
 
 from __future__ import annotations
@@ -149,15 +150,16 @@ class Group:
         address: of this learner's machine, as the others reach it.
 
     Attributes:
-        policy, encoder, control: the channels.
+        policy, encoder, orders, control: the channels.
     """
 
     def __init__(self, rank: int, size: int, store: TCPStore, device: torch.device, address: str) -> None:
         self.rank, self.size = rank, size
-        self._store = store  # it serves the others as long as it lives
+        self._store = store  # answers the other processes while it exists
         self._address = address
         self.policy, self.encoder = (self._channel(name, device, _HANG_TIMEOUT) for name in ("policy", "encoder"))
-        self.control = self._channel("control", torch.device("cpu"), _IDLE_TIMEOUT)
+        self.orders = self._channel("orders", torch.device("cpu"), _IDLE_TIMEOUT)
+        self.control = self._channel("control", torch.device("cpu"), _HANG_TIMEOUT)
 
     def _channel(self, name: str, device: torch.device, timeout: timedelta) -> Channel:
         store = PrefixStore(name, self._store)
@@ -177,7 +179,7 @@ class Group:
     @property
     def seconds(self) -> float:
         """Spent in exchanges, waiting for the others included."""
-        return sum(channel.seconds for channel in (self.policy, self.encoder, self.control))
+        return sum(channel.seconds for channel in (self.policy, self.encoder, self.orders, self.control))
 
 
 def open_store(host: str) -> TCPStore:

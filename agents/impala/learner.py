@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import gymnasium as gym
-import numpy as np
 import torch
 import xxhash
 from torch import Tensor
@@ -30,15 +29,16 @@ from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Count, Rollout
 from agents.impala.schedules import scheduled
 from agents.networks import networks_for
+from agents.protocols import Stats
 from e3b_gym.bonuses import PolicyDivergence
 from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.explorer import ALONE, Explorer, Peers, start_backward
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.options import check
+from e3b_gym.reward import require_finite
 from e3b_gym.unroll import Unroll
 
-Stats = dict[str, float]
 T = TypeVar("T")
 DIAGNOSE_EVERY = 32  # updates between two looks at the encoder (accuracy, rank), which cost as much as an update
 
@@ -135,8 +135,7 @@ class Learner:
         return values
 
     def _batches(self, rollout: Rollout) -> list[Batch]:
-        if not np.isfinite(rollout.reward).all():
-            raise NonFiniteError("the reward has NaN or infinite values; fix the environment")
+        require_finite("the reward", rollout.reward, "fix the environment")
         unroll = rollout.unroll().to(self.device)
         arrays = (*rollout.lstm_state(), torch.from_numpy(rollout.reward), torch.from_numpy(rollout.truncated))
         h, c, reward, truncated = (array.to(self.device) for array in arrays)

@@ -7,7 +7,7 @@ as by SB3: `on_step` once for each step of the environments, here when the learn
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -21,12 +21,20 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize, unwrap_vec_normalize
 
 from agents.impala.config import Config
-from agents.impala.environments import ActorEnvs, Environments, config_for, is_custom, require_same_spaces
+from agents.impala.environments import (
+    ActorEnvs,
+    Environments,
+    choose_bonus,
+    config_for,
+    is_custom,
+    require_same_spaces,
+)
 from agents.impala.learner import Learner
 from agents.impala.policy import Policy, act, as_batch
 from agents.impala.reporting import Reporter, as_callback
 from agents.impala.saving import read_model, read_others, warn_of_lost_memory, write_model
-from agents.impala.training import Training, Update
+from agents.impala.training import Training
+from agents.protocols import Update
 from e3b_gym.config import BonusConfig
 from e3b_gym.optimizers import load_optimizer
 from e3b_gym.sb3 import GymnasiumVecEnv
@@ -51,7 +59,7 @@ class IMPALA:
         env: an id; a function that makes an environment; or a VecEnv, stepped in this process (engine "inline").
         bonus: a method of `e3b_gym.METHODS`, "none" for no bonus; or a `BonusConfig`.
         bonus_options: with a method, its options and those of the mixing (beta, ridge, ...), over `bonus_preset`.
-        bonus_preset: "default", "paper" or "authors".
+        bonus_preset: with a method, "default" (also if None), "paper" or "authors".
         env_options: options of the environment, for an id.
         n_envs: environments per actor; those of the VecEnv, if it is one.
         seed: of weights, actions and environments.
@@ -74,7 +82,7 @@ class IMPALA:
         *,
         bonus: str | BonusConfig = "e3b",
         bonus_options: Mapping[str, Any] | None = None,
-        bonus_preset: str = "default",
+        bonus_preset: str | None = None,
         env_options: Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int = 0,
@@ -82,13 +90,13 @@ class IMPALA:
         verbose: int = 0,
         stats_window_size: int = 100,
         device: str | torch.device = "auto",
+        _inherited: Collection[str] = (),
         **options: Any,
     ) -> None:
         self._environments = Environments.of(env)
-        if isinstance(bonus, str):
-            bonus = BonusConfig.of(bonus, bonus_preset, **(bonus_options or {}))
+        bonus = choose_bonus(bonus, bonus_options or {}, bonus_preset)
         options |= {"bonus": bonus, "seed": seed, "device": str(device)}
-        self.config = config_for(self._environments, env_options or {}, n_envs, options)
+        self.config = config_for(self._environments, env_options or {}, n_envs, options, _inherited)
         self.observation_space, self.action_space = self._environments.spaces(self.config)
         self.learner = Learner(self.config.part(0), self.observation_space, self.action_space)
         self.num_timesteps = 0
@@ -106,11 +114,12 @@ class IMPALA:
         fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         if options.get("n_envs", config.n_envs) != config.n_envs:
             del fields["batch_size"]  # it fits the other number only
+        inherited = fields.keys() - options.keys()
         fields |= options
         name = fields.pop("env")
         if env is not None and not isinstance(env, str):
             fields["env_options"] = {}
-        return cls(name if env is None else env, **fields)
+        return cls(name if env is None else env, _inherited=inherited, **fields)
 
     @property
     def policy(self) -> Policy:
@@ -160,7 +169,7 @@ class IMPALA:
         return self._training
 
     def updates(self, total_timesteps: int) -> Iterator[Update]:
-        """Trains until `num_timesteps` is `total_timesteps`; gives what each rollout brought. `learn` without SB3."""
+        """`learn` without SB3: trains up to `total_timesteps` and yields the results of each rollout."""
         training = self._training or self.start(total_timesteps)
         try:
             for update in training:

@@ -21,7 +21,7 @@ State = tuple[Tensor, Tensor]  # h and c, each [layers, B, H]
 
 
 class Output(NamedTuple):
-    """What the policy says to an unroll.
+    """Outputs of the policy for an unroll.
 
     Attributes:
         logits: [T, B, A].

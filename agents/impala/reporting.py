@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import configure_logger
 
-from agents.impala.training import Update
+from agents.protocols import Update
 
 
 class Logged(Protocol):
@@ -67,7 +67,7 @@ class Reporter:
         self._start, self._first = time.time(), model.num_timesteps
 
     def add(self, update: Update) -> None:
-        """Takes what a rollout brought."""
+        """Adds the results of a rollout."""
         self._stats += update.stats
         episodes = update.episodes
         for episode in zip(episodes.returns.tolist(), episodes.lengths.tolist(), strict=True):

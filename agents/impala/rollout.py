@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.protocols import Episodes
 from e3b_gym.buffer import UnrollBuffer
 from e3b_gym.errors import UnsupportedSpaceError
 from e3b_gym.options import Bound
@@ -29,17 +30,8 @@ Count: TypeAlias = Annotated[int, Bound(lambda value: 0 <= value < 2**62, "an in
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """The episodes that ended in an unroll: the environment's own return, length, success (NaN where unknown)."""
-
-    returns: NDArray[np.float32]
-    lengths: NDArray[np.int64]
-    successes: NDArray[np.float32]
-
-
-@dataclass(frozen=True)
 class StepRecord:
-    """What the steps of an unroll brought, without their observations; the arrays of `Rollout` of these names."""
+    """Results of the steps of an unroll, without observations: the arrays of `Rollout` with these names."""
 
     reward: NDArray[np.float32]
     done: NDArray[np.bool_]
@@ -140,7 +132,7 @@ class Rollout(UnrollBuffer):
         return self.read(everything, everything, self.starts, slots=slots)
 
     def packed(self) -> dict[str, Any]:
-        """The arrays by name, for a journey; of the terminal observations only those that are known, [K, ...]."""
+        """The arrays by name, for sending; of the terminal observations only the known ones, [K, ...]."""
         known = tree_map(lambda leaf: leaf[self.terminal_known], self.terminal_obs)
         return {**vars(self), "terminal_obs": known}
 
@@ -157,7 +149,7 @@ class Rollout(UnrollBuffer):
         return hidden, cell
 
     def record(self) -> StepRecord:
-        """A copy of what the steps brought."""
+        """A copy of the results of the steps."""
         copies = {field.name: getattr(self, field.name).copy() for field in fields(StepRecord)}
         return StepRecord(**copies)
 

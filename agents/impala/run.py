@@ -17,8 +17,8 @@ from agents.checkpoint import CheckpointStore, load_checkpoint, loading
 from agents.impala.config import Config
 from agents.impala.model import IMPALA
 from agents.impala.policy import Policy, act
-from agents.impala.training import Update
 from agents.networks import networks_for
+from agents.protocols import Update
 from e3b_gym.building import build_explorer
 from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree, tree_map

@@ -53,7 +53,7 @@ def read_model(path: str | Path) -> SavedModel:
         return _read_folder(Path(path))
     content = load_tensors(path := _with_ending(path))
     if not isinstance(content, dict) or content.get("kind") != KIND or content.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is no model that IMPALA.save of this version wrote")
+        raise CheckpointError(f"{path} is not a model saved by IMPALA.save of this version")
     return SavedModel(Config.from_dict(content["config"]), content["state"])
 
 

@@ -1,4 +1,4 @@
-"""The check at the door of V-trace, the LSTM and the losses: a shape that would only broadcast is an error."""
+"""Shape checks for V-trace, the LSTM and the losses: a shape that would silently broadcast raises an error."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,8 @@ import time
 import traceback
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
 
 import cloudpickle  # type: ignore[import-untyped]
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -30,11 +31,23 @@ from e3b_gym.errors import DivergedError
 HOST = "127.0.0.1"
 _GRACE_SECONDS = 5.0  # for learners to close their environments
 _REPORT_SECONDS = 30.0  # for a learner that was lost to end its process
+_REPORT_LENGTH = 5_000  # characters of a traceback; as JSON they fit into a pipe (64 KiB) whatever they are
 _PR_SET_PDEATHSIG = 1
 _PLACE_SECONDS = 30.0  # for all learners to start, before the user is told who is missing
-_DIVERGED = "diverged: "
-_LOST = "lost another learner"
 _PROGRAM = "from agents.impala.team import main; main()"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What ended a learner.
+
+    Attributes:
+        kind: "lost" where another learner was gone, "diverged" for a DivergedError, "failed" for all else.
+        text: what follows "learner 1" in the message; of a DivergedError, its text.
+    """
+
+    kind: Literal["lost", "diverged", "failed"]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -70,24 +83,25 @@ def take_part(membership: Membership, address: str) -> None:
         training.follow()
 
 
-def outcome_of(membership: Membership, address: str) -> str:
-    """Takes part; returns what ended it, for `reason_for`: empty where learner 0 did."""
+def outcome_of(membership: Membership, address: str) -> Outcome | None:
+    """Takes part; returns what ended it, for `reason_for`: None where learner 0 did."""
     try:
         take_part(membership, address)
     except PeerLostError:
-        return _LOST
+        return Outcome("lost", "lost another learner")
     except DivergedError as error:
-        return f"{_DIVERGED}{error}"
+        return Outcome("diverged", str(error))
     except BaseException:  # noqa: BLE001
-        return f"failed: {traceback.format_exc()}"[-30_000:]
-    return ""
+        return Outcome("failed", f"failed: {traceback.format_exc()[-_REPORT_LENGTH:]}")
+    return None
 
 
-def reason_for(rank: int, outcome: str) -> Exception:
+def reason_for(rank: int, outcome: Outcome) -> Exception:
     """The error that learner 0 raises when learner `rank` has ended."""
-    if outcome.startswith(_DIVERGED):
-        return DivergedError(f"{outcome.removeprefix(_DIVERGED)} (learner {rank})")
-    return LearnerError(f"learner {rank} {outcome}; all learners stopped")
+    if outcome.kind == "diverged":
+        return DivergedError(f"{outcome.text} (learner {rank})")
+    kind = PeerLostError if outcome.kind == "lost" else LearnerError
+    return kind(f"learner {rank} {outcome.text}; all learners stopped")
 
 
 def _joined(rank: int) -> str:
@@ -158,7 +172,7 @@ class Team:
         reason: Exception = LearnerError(f"{error}; all learners stopped")
         while time.monotonic() < deadline:
             reasons = [found for member in self._members if (found := member.reason()) is not None]
-            causes = [found for found in reasons if _LOST not in str(found)]  # not those that only noticed
+            causes = [found for found in reasons if not isinstance(found, PeerLostError)]  # not those that only noticed
             if causes:
                 return causes[0]
             if len(reasons) == len(self._members):
@@ -210,18 +224,21 @@ class _Process:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         os.close(report)
+        self._reason: Exception | None = None  # kept, because the pipe can be read only once
         stdin: Any = self._process.stdin
         with suppress(BrokenPipeError), stdin:  # where it ended, joining it will tell
             stdin.write(content)
 
     def reason(self) -> Exception | None:
-        if self._process.poll() is None:
-            return None
+        if self._reason is not None or self._process.poll() is None:
+            return self._reason
         with os.fdopen(os.dup(self._report)) as report:
-            text = report.read().strip()
+            text = report.read()
         code = self._process.returncode
         ending = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"code {code}"
-        return reason_for(self.rank, text or f"ended with {ending}")
+        outcome = Outcome(**json.loads(text)) if text else Outcome("failed", f"ended with {ending}")
+        self._reason = reason_for(self.rank, outcome)
+        return self._reason
 
     def end(self, grace: float) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -241,5 +258,5 @@ def main() -> None:
         os._exit(1)
     membership: Membership = cloudpickle.loads(sys.stdin.buffer.read())
     if outcome := outcome_of(membership, HOST):
-        os.write(report, outcome.encode())
+        os.write(report, json.dumps(asdict(outcome)).encode())
         os._exit(1)

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from agents.impala.config import Config
-from agents.impala.team import Membership, outcome_of, reason_for
+from agents.impala.team import Membership, Outcome, outcome_of, reason_for
 from agents.ray_cluster import code_version, connect, require_code
 from e3b_gym.devices import find_device
 
@@ -34,8 +34,10 @@ class RayCluster:
         purpose = f"{config.learners} learners (learner 0 is not on the cluster)"
         if config.engine != "inline":
             purpose = f"{config.learners} learners with {config.actors} actors each (learner 0 is not on the cluster)"
-        self._session = connect(config.ray_address, (config.learners - 1) * each + remote_actors, purpose, each)
         device = find_device(config.device).type  # the same kind for all
+        others = config.learners - 1
+        gpus = others * (device == "cuda")
+        self._session = connect(config.ray_address, others * each + remote_actors, purpose, each, gpus)
         self._config = dataclasses.replace(config, ray_address="auto", device=device)
         remote: Any = ray.remote
         self._task = remote(num_cpus=each, num_gpus=int(device == "cuda"), max_retries=0, scheduling_strategy="SPREAD")(
@@ -51,7 +53,7 @@ class RayCluster:
         self._session.close()
 
 
-def _learn(membership: Membership, code: str) -> str:
+def _learn(membership: Membership, code: str) -> Outcome | None:
     """What a worker of Ray does; returns how it ended."""
     require_code(code, "the machine of learner 0")
     return outcome_of(membership, ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
@@ -67,11 +69,11 @@ class RemoteLearner:
         if not ray.wait([self._task], timeout=0)[0]:
             return None
         try:
-            outcome = ray.get(self._task) or "ended"
+            outcome = ray.get(self._task) or Outcome("failed", "ended")
         except RayTaskError as error:
-            outcome = f"failed: {error.cause}"
+            outcome = Outcome("failed", f"failed: {error.cause}")
         except RayError as error:  # its worker or its machine is gone
-            outcome = f"was lost by Ray ({type(error).__name__})"
+            outcome = Outcome("failed", f"was lost by Ray ({type(error).__name__})")
         return reason_for(self.rank, outcome)
 
     def end(self, grace: float) -> None:

@@ -14,41 +14,22 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.engines import make_engine
 from agents.impala.group import Group, PeerLostError
-from agents.impala.learner import Learner, Stats
-from agents.impala.rollout import Episodes, StepRecord
+from agents.impala.learner import Learner
+from agents.impala.rollout import StepRecord
 from agents.impala.team import Team
+from agents.protocols import Stats, Update
 
 CHECK_EVERY = 16
 """Rollouts between two comparisons of the learners' weights."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one rollout brought; with several learners, one of each.
-
-    Attributes:
-        frames: environment steps so far, in all parts of the run.
-        stats: of the learner's steps, one for each `config.columns` environments; averages over the learners.
-        episodes: that ended in it.
-        reward, done: float32 and bool [T, N], of its steps; the environment's own reward. None where not recorded.
-    """
-
-    frames: int
-    stats: list[Stats]
-    episodes: Episodes
-    reward: NDArray[np.float32] | None = None
-    done: NDArray[np.bool_] | None = None
+_UNKNOWN_RESTARTS = 50  # more than the actors of a lost learner had, so that no seed is used twice
 
 
 @contextmanager
@@ -133,13 +114,12 @@ class Training:
         """The work of a learner other than learner 0."""
         if self._group is None:
             raise ValueError("this is the only learner, so there is none to follow")
-        control = self._group.control
-        while (order := control.send_to_all()) != "stop":
-            control.collect(self._learn() if order == "learn" else self._own_state())
+        while (order := self._group.orders.send_to_all()) != "stop":
+            self._group.control.collect(self._learn() if order == "learn" else self._own_state())
 
     def _order(self, order: Literal["learn", "state", "stop"]) -> None:
         if self._group is not None:
-            self._group.control.send_to_all(order)
+            self._group.orders.send_to_all(order)
 
     def _learn(self) -> tuple[list[Stats], StepRecord]:
         learner, engine = self.learner, self.engine
@@ -174,8 +154,9 @@ class Training:
     def state_of_others(self) -> dict[str, Any]:
         """What a resumed run needs beyond learner 0: how often actors were started, and other learners' memories."""
         parts = [self._own_state()]
-        if self._group is not None and self._broken:
-            parts *= self._group.size  # they cannot be asked
+        if self._group is not None and self._broken:  # they cannot be asked: their memories are lost
+            starts = [count + _UNKNOWN_RESTARTS for count in parts[0][0]]
+            parts += [(starts, None)] * (self._group.size - 1)
         elif self._group is not None:
             with self._watching():
                 self._order("state")

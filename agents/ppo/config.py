@@ -82,6 +82,12 @@ class PPOConfig(RunConfig):
     def env_groups(self) -> tuple[int, int]:
         return 1, self.n_envs
 
+    def without_effect(self) -> dict[str, str]:
+        reasons = super().without_effect()
+        if not self.hidden:
+            reasons["hidden_layers"] = "hidden=0 leaves out these layers"
+        return reasons
+
 
 @dataclass(frozen=True)
 class RecurrentPPOConfig(PPOConfig):

@@ -71,8 +71,7 @@ def bonus_config(config: PPOConfig) -> BonusConfig:
 
 def add_bonus(config: PPOConfig, venv: Any) -> E3BRewardWrapper:
     """The environments with the run's bonus around them."""
-    options = bonus_config(config).as_dict()
-    return E3BRewardWrapper(venv, options.pop("method"), **options)
+    return E3BRewardWrapper(venv, bonus_config(config))
 
 
 def make_model(config: PPOConfig, venv: Any, **changes: Any) -> PPO | RecurrentPPO:

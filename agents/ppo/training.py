@@ -13,10 +13,9 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents.checkpoint import Checkpoint, CheckpointStore, loading
-from agents.impala.rollout import Episodes
-from agents.impala.training import Update
 from agents.ppo.config import PPOConfig
 from agents.ppo.model import add_bonus, algorithm_of, bind_policy, make_envs, make_model
+from agents.protocols import Episodes, Update
 from e3b_gym.errors import DivergedError, NonFiniteError
 from e3b_gym.optimizers import check_optimizer
 from e3b_gym.sb3 import EncoderUpdateCallback

@@ -46,7 +46,7 @@ class NoMemory:
 class Bonus(nn.Module):
     """Base class of every bonus. A subclass must define `score`; all other methods have defaults.
 
-    Example:
+    Examples:
         >>> import gymnasium
         >>> from e3b_gym import Bonus, check_bonus
         >>> class FirstStep(Bonus):

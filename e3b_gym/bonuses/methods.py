@@ -212,7 +212,8 @@ def make_bonus(
 
     Args:
         name: a key of METHODS.
-        observation_space, action_space: spaces of one environment (not batched).
+        observation_space: of one environment (not batched).
+        action_space: of one environment.
         num_envs: number of environments.
         encoder: your network (an nn.Module, tree of [rows, ...] -> [rows, d]) or a function of the observation space
             that makes it; None: the generic encoder.
@@ -221,7 +222,7 @@ def make_bonus(
             from the global state.
         **overrides: options of the method; an unknown one raises an error that suggests the closest.
 
-    Example:
+    Examples:
         >>> from gymnasium import spaces
         >>> from e3b_gym import make_bonus
         >>> bonus = make_bonus("e3b", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2), num_envs=8, ridge=0.01, seed=0)

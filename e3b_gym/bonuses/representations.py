@@ -29,7 +29,7 @@ from e3b_gym.unroll import Tree, Unroll, tree_map
 class Features:
     """Embeddings of an unroll.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from e3b_gym import Unroll, embed_unroll
         >>> done, starts = torch.zeros(2, 1, dtype=torch.bool), torch.ones(1, dtype=torch.bool)

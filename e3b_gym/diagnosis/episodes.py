@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from e3b_gym.reward import Normaliser
+from e3b_gym.reward import Normaliser, RewardMixer
 
 Floats = NDArray[np.float64]
 SUCCESS, FAILURE, ENDED, TIME_LIMIT, RUNNING = "success", "failure", "ended", "time limit", "still running"
@@ -102,7 +103,7 @@ class Setup:
     Attributes:
         title: names the run, for the headline.
         gammas: discount factor of each value head.
-        beta, extrinsic: weights of the bonus and of the environment's reward.
+        beta, extrinsic, penalties: weights of the bonus, of the environment's reward and of its negative values.
         sigma: the running deviation that the bonus is divided by.
         normaliser: how sigma is computed (`e3b_gym.reward`).
         clip: bound of the mixed reward; None for no bound.
@@ -119,6 +120,7 @@ class Setup:
     gammas: tuple[float, ...] = (0.99,)
     beta: float = 1.0
     extrinsic: float = 1.0
+    penalties: float = 1.0
     sigma: float = 1.0
     normaliser: Normaliser = "std"
     clip: float | None = None
@@ -129,6 +131,11 @@ class Setup:
     unit_length: bool = False
     action_names: tuple[str, ...] = ()
     train_encoder: str = "train the encoder"
+
+    def weigh(self, reward: Floats) -> Floats:
+        """The environment's part of the mixed reward; see `RewardMixer.weigh`."""
+        mixer = RewardMixer(extrinsic=self.extrinsic, penalties=self.penalties)
+        return mixer.weigh(torch.from_numpy(reward)).numpy()
 
 
 class Recording:

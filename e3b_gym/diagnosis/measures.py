@@ -106,16 +106,16 @@ def goal(episodes: Sequence[Episode], setup: Setup) -> float | None:
     """The environment's weighted reward of a success: seen, or 1 where none was seen. None without extrinsic reward."""
     if setup.extrinsic == 0:
         return None
-    successes = [float(episode.extrinsic.sum()) for episode in episodes if episode.ending == SUCCESS]
-    largest = max(float(episode.extrinsic.sum()) for episode in episodes)
+    successes = [float(setup.weigh(episode.extrinsic).sum()) for episode in episodes if episode.ending == SUCCESS]
+    largest = max(float(setup.weigh(episode.extrinsic).sum()) for episode in episodes)
     seen = float(np.median(successes)) if successes else largest
-    return setup.extrinsic * (seen if seen > 0 else 1.0)
+    return seen if seen > 0 else setup.extrinsic
 
 
 def reward_share(episodes: Sequence[Episode], setup: Setup) -> float | None:
     """The bonus's share of all reward, by absolute size."""
     inner = sum(float(np.abs(episode.intrinsic).sum()) for episode in episodes)
-    outer = setup.extrinsic * sum(float(np.abs(episode.extrinsic).sum()) for episode in episodes)
+    outer = sum(float(np.abs(setup.weigh(episode.extrinsic)).sum()) for episode in episodes)
     return inner / (inner + outer) if inner + outer > 0 else None
 
 
@@ -123,7 +123,7 @@ def clipped_share(episodes: Sequence[Episode], setup: Setup) -> float | None:
     """Share of the steps whose mixed reward lies beyond the clip."""
     if setup.clip is None:
         return None
-    mixed = np.concatenate([setup.extrinsic * episode.extrinsic + episode.intrinsic for episode in episodes])
+    mixed = np.concatenate([setup.weigh(episode.extrinsic) + episode.intrinsic for episode in episodes])
     return float((np.abs(mixed) > setup.clip).mean())
 
 

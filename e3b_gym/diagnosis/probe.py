@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from e3b_gym.bonuses import Bonus, Elliptical, InverseDynamics, Memory, NoBonus, Product, Scaled, Sum
+from e3b_gym.bonuses import Bonus, Elliptical, InverseDynamics, NoBonus, Product, Scaled, Sum
 from e3b_gym.bonuses.representations import OnRepresentation
-from e3b_gym.devices import device_of
+from e3b_gym.buffer import require_finite_step
+from e3b_gym.explorer import Explorer
 from e3b_gym.online import Recorder
 from e3b_gym.reward import RewardMixer, StepRewards
 from e3b_gym.unroll import Tree, Unroll
@@ -39,9 +40,11 @@ class Probe:
         self.bonus, self.mixer, self.num_envs = bonus, mixer, num_envs
         self.step_parts: dict[str, NDArray[Any] | None] = {}
         self._buffer = Recorder(1, num_envs)
-        self._memory: Memory | None = None
-        self._saved = memory
         self._features: Any = None
+        self._explorer = Explorer(bonus, mixer, num_envs)
+        self._explorer.training = False
+        if memory is not None:
+            self._explorer.memory.load_state_dict(memory)
 
     def reset(self, obs: Tree) -> None:
         """All environments start an episode at `obs` (tree of numpy arrays [N, ...])."""
@@ -61,13 +64,13 @@ class Probe:
         policy_logits: Tensor | None = None,
     ) -> StepRewards:
         """Scores one step of every environment; arguments as in `OnlineExplorer.step`."""
-        unroll = self._buffer.add(action, obs, done, last, restarted=restarted, policy_logits=policy_logits)
-        unroll = unroll.to(device_of(self.bonus))
-        self._features = self.bonus.embed(unroll, self._features)
-        bonus = self.bonus.score(self._features, unroll, self._remembered())[0].cpu()  # [N]
         extrinsic = np.array(reward, dtype=np.float32)
-        total = self.mixer(torch.from_numpy(extrinsic), bonus).numpy()
-        intrinsic = self.mixer.intrinsic(bonus).numpy()
+        require_finite_step(obs, extrinsic, last)
+        unroll = self._buffer.add(action, obs, done, last, restarted=restarted, policy_logits=policy_logits)
+        unroll = unroll.to(self._explorer.device)
+        self._features = self._explorer.embed(unroll, self._features)
+        bonus = self._explorer.score(self._features, unroll)[0].cpu()  # [N]
+        total, intrinsic = (part.numpy() for part in self._explorer.mix(torch.from_numpy(extrinsic), bonus))
         self.step_parts = {
             "extrinsic": extrinsic.astype(np.float64),
             "bonus": bonus.double().numpy(),
@@ -76,13 +79,6 @@ class Probe:
             **self._embedding(unroll),
         }
         return StepRewards(total, intrinsic, extrinsic, bonus.numpy(), {})
-
-    def _remembered(self) -> Memory:
-        if self._memory is None:
-            self._memory = self.bonus.new_memory(self.num_envs)
-            if self._saved is not None:
-                self._memory.load_state_dict(self._saved)
-        return self._memory
 
     def _embedding(self, unroll: Unroll) -> dict[str, NDArray[Any] | None]:
         """phi of both ends of the step, and whether the inverse model recognises the action."""
@@ -113,6 +109,7 @@ def bonus_setup(bonus: Bonus, mixer: RewardMixer) -> dict[str, Any]:
     setup: dict[str, Any] = {
         "beta": mixer.beta,
         "extrinsic": mixer.extrinsic,
+        "penalties": mixer.penalties,
         "sigma": mixer.sigma,
         "normaliser": mixer.normaliser if mixer.norm else "none",
         "clip": mixer.clip,

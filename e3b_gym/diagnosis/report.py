@@ -108,6 +108,7 @@ class Diagnosis:
                 "beta": self.setup.beta,
                 "ridge": self.setup.ridge,
                 "extrinsic": self.setup.extrinsic,
+                "penalties": self.setup.penalties,
                 "normaliser": self.setup.normaliser,
             },
         }

@@ -26,7 +26,7 @@ There are no running statistics: an embedding is a pure function of the observat
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -83,7 +83,7 @@ class SpaceEncoder(Encoder):
             layers.append(nn.RMSNorm(dim, elementwise_affine=False))
         self.trunk = nn.Sequential(*layers)
         if seen:
-            _start_wide(self)
+            he_init(self)
 
     def forward(self, obs: Tree) -> Tensor:
         features = []
@@ -99,16 +99,21 @@ class SpaceEncoder(Encoder):
         return self.trunk(flat)  # type: ignore[no-any-return]
 
 
-def _start_wide(network: nn.Module) -> None:
-    """Initialises as He et al. 2015: every layer keeps the variance of its input through the ReLU; biases are zero.
+def he_init(*networks: nn.Module, zero_bias: bool = True) -> None:
+    """Initialises as He et al. 2015: every layer keeps the variance of its input through the ReLU.
 
     PyTorch's default reduces the variance to a sixth in every layer. Two grids often differ in one cell of fifty:
     inverse dynamics then stays at chance for hundreds of updates.
+
+    Args:
+        networks: their linear and convolutional layers, in the order of `modules()`.
+        zero_bias: set the biases to zero; False keeps them.
     """
-    for layer in network.modules():
-        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+    for layer in chain.from_iterable(network.modules() for network in networks):
+        if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+            if zero_bias and layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 class ModuleEncoder(Encoder):
@@ -144,7 +149,7 @@ def make_encoder(
     Raises:
         UnsupportedSpaceError: Names the part of the space that cannot be embedded.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from gymnasium import spaces
         >>> from e3b_gym.encoders import make_encoder

@@ -108,12 +108,16 @@ def make_vec(
     """Makes a vector environment that resets in the step that ends an episode (Gymnasium's SAME_STEP).
 
     Args:
-        id, max_steps, clock, noise, **options: as in `make`.
+        id: As in `make`.
         num_envs: Number of environments.
         seed: Seed of the first `reset` that has none: environment i gets `seed + i`.
         kind: "inline": all environments in this process, in one loop if the suite has one; "process": one process per
             environment, with observations in shared memory.
+        max_steps: As in `make`.
+        clock: As in `make`.
+        noise: As in `make`.
         start_method: How processes start ("fork", "forkserver", "spawn"); None: chosen automatically.
+        **options: As in `make`.
     """
     if kind not in ("inline", "process"):
         raise ValueError(f"kind must be 'inline' or 'process', got {kind!r}")
@@ -150,7 +154,7 @@ def option_type(id: str, name: str) -> Any:
     if name in types and name not in _INTERNAL:
         return types[name]
     if not known and name in _INTERNAL:
-        raise ValueError(f"env.{name} is set by the commands; it is no option of a run")
+        raise ValueError(f"env.{name} is set by the command and cannot be an option")
     if suite is not None and known and not suite.other_options:
         choices = set(types) - set(_INTERNAL)
         raise ValueError(f"{id} has no option env.{name}; {closest(name, choices)}")

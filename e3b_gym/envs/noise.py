@@ -18,6 +18,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from e3b_gym.envs.seeds import seeds_for
+
 Clock = bool | int | Literal["scalar"]
 DEFAULT_BITS = 10
 # Mixed into the seed, so that the noise does not use the random stream of the environment.
@@ -126,8 +128,7 @@ class NoisyVectorObservation(VectorWrapper):
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         seed = int(seed) if isinstance(seed, np.integer) else seed
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
-        for i, own in enumerate(() if seeds is None else seeds):
+        for i, own in enumerate(seeds_for(seed, self.num_envs)):
             if own is not None:
                 self._generators[i] = _generator(int(own))
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # lists too

@@ -209,7 +209,7 @@ def describe_keys(names: tuple[str, ...]) -> str:
 def _keyboard(names: tuple[str, ...]) -> Iterator[Policy]:
     """Yields a policy that reads actions from single key presses and ignores unassigned keys."""
     if not (sys.stdin.isatty() and names):
-        raise ValueError("playing by hand needs a terminal and discrete actions; leave out --keys")
+        raise ValueError("playing by hand needs a terminal and discrete actions; remove KEYS=1")
     import termios
     import tty
 

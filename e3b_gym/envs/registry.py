@@ -131,15 +131,27 @@ class Suite:
     def option_types(self) -> dict[str, Any]:
         """Returns name -> annotation of the options; imports the simulator."""
         types: dict[str, Any] = {}
+        for option, (parameter, names) in self._parameters().items():
+            written = Any if parameter.annotation is parameter.empty else parameter.annotation
+            types[option] = eval(written, names) if isinstance(written, str) else written
+        return types
+
+    def option_defaults(self) -> dict[str, Any]:
+        """Returns name -> default of the options that have one; imports the simulator."""
+        parameters = {option: parameter for option, (parameter, _) in self._parameters().items()}
+        return {option: found.default for option, found in parameters.items() if found.default is not found.empty}
+
+    def _parameters(self) -> dict[str, tuple[inspect.Parameter, dict[str, Any]]]:
+        """Option -> its parameter, and the names that its annotation may use."""
+        parameters = {}
         for place in self.options:
             module, name = place.split(":")
             found = getattr(importlib.import_module(module), name)
             names = vars(importlib.import_module(found.__module__))
             for option, parameter in inspect.signature(found).parameters.items():
                 if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                    written = Any if parameter.annotation is parameter.empty else parameter.annotation
-                    types[option] = eval(written, names) if isinstance(written, str) else written
-        return types
+                    parameters[option] = parameter, names
+        return parameters
 
     def require_simulator(self) -> None:
         """Raises SuiteNotInstalledError if the simulator cannot be found."""

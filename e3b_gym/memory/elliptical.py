@@ -227,10 +227,12 @@ class EllipticalMemory(CheckedMemory):
         num_envs: number of environment slots.
         dim: length d of an embedding.
         ridge: lambda > 0; an empty ellipse is ridge * I.
-        dtype, device, episodic: as in `CheckedMemory`; also those of the stored matrices.
+        dtype: of the bonuses and of the stored matrices.
+        device: of the same.
+        episodic: clear an ellipse where an episode starts; False: never.
         backend: "numba" (CPU only), "torch", or "auto": numba on the CPU, torch elsewhere.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from e3b_gym import EllipticalMemory
         >>> memory = EllipticalMemory(num_envs=1, dim=2, ridge=0.1)

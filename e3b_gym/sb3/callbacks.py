@@ -22,10 +22,13 @@ class EncoderUpdateCallback(BaseCallback):
     directions of the embeddings.
 
     Args:
-        learning_rate, epochs, batch_size, max_grad_norm: of the encoder; None = `TrainerConfig`'s.
+        learning_rate: of the encoder's Adam; None, here and below: that of `TrainerConfig`.
+        epochs: passes over the recorded steps.
+        batch_size: steps per update.
+        max_grad_norm: the encoder's gradients are clipped to this norm.
         every: steps of each environment between trainings, for algorithms that are not on-policy.
 
-    Example:
+    Examples:
         >>> from stable_baselines3 import A2C
         >>> from stable_baselines3.common.env_util import make_vec_env
         >>> from e3b_gym import E3BRewardWrapper, EncoderUpdateCallback

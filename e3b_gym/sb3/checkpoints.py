@@ -55,7 +55,7 @@ class E3BCheckpointCallback(BaseCallback):
         keep: how many of the checkpoints that this callback wrote stay; None = all.
         save_replay_buffer: an off-policy algorithm's replay buffer is saved too. It can be large.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from stable_baselines3 import A2C
         >>> from stable_baselines3.common.env_util import make_vec_env

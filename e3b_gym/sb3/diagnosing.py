@@ -18,6 +18,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
+from e3b_gym.buffer import last_of_sb3
 from e3b_gym.diagnosis import Diagnosis, End, Episode, Probe, Recording, Setup, bonus_setup
 from e3b_gym.diagnosis.episodes import MAX_STEPS
 from e3b_gym.sb3.actors import Actor, make_actor
@@ -117,6 +118,6 @@ def _layers(venv: VecEnv) -> Iterator[VecEnv]:
 def _end(actor: Actor, env: int, info: dict[str, Any]) -> End:
     """How the episode ended, and the value of its last observation where a time limit cut it."""
     truncated, success = bool(info.get("TimeLimit.truncated", False)), info.get("is_success")
-    last = info.get("terminal_observation")
+    last = last_of_sb3(info)
     follows = actor.value_of(env, last) if truncated and last is not None else None
     return End(truncated, None if success is None else bool(success), follows)

@@ -10,7 +10,7 @@ is a mask on the initial state. No row is padded: the buffer hands out sequences
 
 Everything else (losses, minibatch order, random numbers, parameter names, saved files) is contrib's own code. Where
 dropping the padding could change results (batch norm, dropout, an overridden `evaluate_actions`), minibatches stay
-padded and one nn.LSTM call serves; where an episode starts in mid-sequence, or the LSTM has dropout or two
+padded and one nn.LSTM call processes them; where an episode starts in mid-sequence, or the LSTM has dropout or two
 directions, contrib's loop runs.
 """
 
@@ -186,7 +186,7 @@ def _fused_adam(optimizer: th.optim.Optimizer) -> Iterator[None]:
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
     """sb3_contrib.RecurrentPPO: same arguments, same results up to rounding, saved files that either class loads.
 
-    Example:
+    Examples:
         >>> from e3b_gym import RecurrentPPO
         >>> model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, device="cpu")
         >>> model.learn(32).num_timesteps

@@ -39,7 +39,7 @@ class GymnasiumVecEnv(VecEnv):
         venv: The batch. The adapter closes it.
 
     Raises:
-        ValueError: `venv` is no VectorEnv, or resets in a way that SB3 cannot follow.
+        ValueError: `venv` is not a VectorEnv, or resets in a way that SB3 cannot follow.
     """
 
     def __init__(self, venv: VectorEnv[Any, Any, Any]) -> None:

@@ -47,13 +47,14 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     Args:
         venv: any VecEnv.
-        bonus: a method by name (`e3b_gym.METHODS`), or a bonus object.
-        preset: "default" (what learns), "paper" or "authors"; see `e3b_gym.config`.
+        bonus: a method by name (`e3b_gym.METHODS`), a `BonusConfig`, or a bonus object.
+        preset: "default" (tuned for a small machine), "paper" or "authors"; see `e3b_gym.config`.
         beta: weight of the bonus.
         extrinsic: weight of the environment's reward; 0 = reward-free.
+        penalties: further weight of the environment's negative rewards; 0 ignores them.
         normaliser: "std", "authors" or "none".
         clip: bound of the total reward; None for no clipping.
-        floor: the running scale is at least this share of the bonus's mean. These five are the preset's by default.
+        floor: the running scale is at least this share of the bonus's mean. These six are the preset's by default.
         training: update the running scale, and record for the encoder. Set False to evaluate.
         norm: divide the bonus by its running scale.
         seed: of the encoder's initial weights.
@@ -66,7 +67,7 @@ class E3BRewardWrapper(VecEnvWrapper):
         watched: True once something trains the encoder; silences the "not trained" warning.
         policy_logits: returns the policy's logits of the last step; set by the callback for AGAC.
 
-    Example:
+    Examples:
         >>> from stable_baselines3 import PPO
         >>> from stable_baselines3.common.env_util import make_vec_env
         >>> from e3b_gym import E3BRewardWrapper, EncoderUpdateCallback
@@ -81,11 +82,12 @@ class E3BRewardWrapper(VecEnvWrapper):
     def __init__(
         self,
         venv: VecEnv,
-        bonus: str | Bonus = "e3b",
+        bonus: str | Bonus | BonusConfig = "e3b",
         *,
         preset: str = "default",
         beta: float | Unset = UNSET,
         extrinsic: float | Unset = UNSET,
+        penalties: float | Unset = UNSET,
         normaliser: str | Unset = UNSET,
         clip: float | Unset | None = UNSET,
         floor: float | Unset = UNSET,
@@ -97,7 +99,8 @@ class E3BRewardWrapper(VecEnvWrapper):
     ) -> None:
         _check_venv(venv)
         super().__init__(venv)
-        mixing = {"beta": beta, "extrinsic": extrinsic, "normaliser": normaliser, "clip": clip, "floor": floor}
+        mixing: dict[str, Any] = {"beta": beta, "extrinsic": extrinsic, "penalties": penalties}
+        mixing |= {"normaliser": normaliser, "clip": clip, "floor": floor}
         config = config_of(bonus, preset, seed=seed, **mixing, **options)
         spaces = self.observation_space, self.action_space
         self._attach(config, build_explorer(config, bonus, *spaces, self.num_envs), device)
@@ -201,7 +204,7 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     def evaluation(self, venv: VecEnv) -> E3BRewardWrapper:
         """`venv` wrapped like this one but with the bonus off, for EvalCallback: rewards are the environment's own."""
-        return type(self)(venv, "none", extrinsic=1.0, clip=None, training=False)
+        return type(self)(venv, "none", extrinsic=1.0, penalties=1.0, clip=None, training=False)
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""
@@ -222,9 +225,9 @@ class E3BRewardWrapper(VecEnvWrapper):
         Args:
             path: the file.
             venv: with the same spaces. Another number of environments is fine; a lifelong memory then starts empty.
-            bonus: a bonus object made as before, if the saved wrapper had one of your own.
+            bonus: the bonus object, rebuilt, if the saved wrapper had a custom one.
             device: as in the constructor; the file may come from another one.
-            **objects: options that a file cannot hold, such as `encoder=MyNetwork()`, made as before.
+            **objects: options that cannot be stored in a file, such as `encoder=MyNetwork()`, rebuilt.
         """
         wrapper = cls(venv, "none")
         spaces = venv.observation_space, venv.action_space

@@ -82,5 +82,5 @@ def test_the_default_is_the_standard_layout():
 def test_other_layouts_and_other_tasks_are_refused():
     with pytest.raises(ValueError, match=r"layout='paper': choose one of standard, authors"):
         minihack.make(N6, layout="paper")
-    with pytest.raises(ValueError, match=r"layout='authors': MiniHack-Labyrinth-Big-v0 is no MultiRoom task"):
+    with pytest.raises(ValueError, match=r"layout='authors': MiniHack-Labyrinth-Big-v0 is not a MultiRoom task"):
         minihack.make("MiniHack-Labyrinth-Big-v0", layout="authors")

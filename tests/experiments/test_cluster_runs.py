@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
 import dataclasses
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
+from claimed import claimed_elsewhere
 from ray.cluster_utils import Cluster
 
 from agents.ray_cluster import ENVIRONMENT
@@ -95,10 +99,15 @@ def test_a_run_that_is_killed_before_it_gets_further_has_failed(tmp_path: Path) 
     assert "exit code -9" in job.note
 
 
-def test_a_run_that_is_a_task_of_the_cluster_is_trained_and_measured(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_is_left_to_who_has_claimed_it_then_trained_and_measured_by_the_cluster(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     scheduler = RayScheduler(DEMO.runs("smoke")[:1], tmp_path, 1, frames_of, cluster.address)
     try:
         (job,) = scheduler.jobs
+        with claimed_elsewhere(tmp_path, job.run):
+            assert not scheduler.step()  # the list ends, instead of a task that waits
+            assert job.state is State.ELSEWHERE
         until(scheduler, lambda: job.state in (State.FINISHED, State.FAILED))
         assert job.state is State.FINISHED
         assert not job.needs_training
@@ -147,6 +156,39 @@ def test_stopping_saves_a_checkpoint_on_the_machine_of_the_run(cluster: Cluster,
         assert newest_checkpoint(job.folder) == job.progress.frames > 0
     finally:
         scheduler.close()
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """By which a machine sees that it shares the folder."""
+    made = tmp_path / ".shared-mark"
+    made.touch()
+    return made
+
+
+def test_a_task_that_is_cancelled_while_it_starts_a_process_ends_the_process(
+    mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["sleep", "600"]))
+        _thread.interrupt_main()  # as Ray cancels
+        return started[0]
+
+    monkeypatch.setattr("experiments.scheduler._spawn", spawn)
+    monkeypatch.chdir(mark.parent)
+    assert train_and_measure(long_run(), mark.parent, FRAMES, mark) == (State.STOPPED, "")
+    assert started[0].poll() is not None
+
+
+def test_a_task_that_starts_after_the_list_was_stopped_starts_nothing(
+    mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark.write_text("stop")
+    monkeypatch.chdir(mark.parent)
+    assert train_and_measure(long_run(), mark.parent, FRAMES, mark) == (State.STOPPED, "")
+    assert list(mark.parent.iterdir()) == [mark]
 
 
 def test_a_machine_that_does_not_share_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_fewer_steps_than_were_trained_are_refused(tmp_path, capsys):
     assert train(tiny(run)) == 0
     capsys.readouterr()
     said = refused(capsys, train([f"RUN={run}", "RESUME=1", "STEPS=32"]))
-    assert "is at frame 64, and STEPS is 32; to train on, raise it: " in said
+    assert "is at frame 64, and STEPS is 32; to continue training, raise it: " in said
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ class Payload:
         (evaluate, "CHECKPOINT, EPISODES, GREEDY, RUN, SEED"),
         (watch, "CHECKPOINT, ENV, EPISODES, FPS, GREEDY, RECORD, RUN, SEED"),
         (doctor, "CHECKPOINT, EPISODES, RUN, SEED"),
-        (reproduce, "CLUSTER, CORES, DRY, FIGURE, RAY_ADDRESS, RUNS, SCALE, SEEDS"),
+        (reproduce, "CLUSTER, CORES, DRY, FIGURE, METHODS, RAY_ADDRESS, RUNS, SCALE, SEEDS, TASKS"),
         (report, "FIGURE, KEEP, OUT, RUNS, SCALE"),
         (train, "AGENT, ENV, METHOD, NET, PRESET, RESUME, RUN, SEED, STEPS"),
     ],

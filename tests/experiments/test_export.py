@@ -13,6 +13,7 @@ from tiny_runs import FRAMES, tiny
 from agents import IMPALA, exported
 from agents.checkpoint import CheckpointError, load_checkpoint
 from agents.exported import TRAINED, is_exported, read_exported
+from agents.networks import env_options_for
 from agents.registry import AGENTS
 from e3b_gym.envs import make_vec
 from e3b_gym.envs.registry import suite_of
@@ -203,6 +204,24 @@ def test_an_agent_of_the_repository_is_small_measured_and_loads(env):
     load_checkpoint(folder.checkpoints, kind_of(settings), "latest")
 
 
-def test_the_agents_of_the_repository_cover_three_suites_in_15_mb():
+@pytest.mark.parametrize("env", SHIPPED)
+def test_an_agent_of_the_repository_plays(env):
+    folder = RunFolder(TRAINED / env)
+    settings, _ = folder.load()
+    envs = make_vec(env, 2, **env_options_for(settings.config))
+    spaces = envs.single_observation_space, envs.single_action_space
+    player = load_player(folder, settings, "latest", spaces, greedy=False)
+    obs, _ = envs.reset(seed=0)
+    starts = np.ones(2, np.bool_)
+    for _ in range(5):
+        actions = player.act(obs, starts)
+        assert torch.isfinite(player.logits).all()
+        obs, _, terminated, truncated, _ = envs.step(np.asarray(actions))
+        starts = terminated | truncated
+    envs.close()
+
+
+def test_the_agents_of_the_repository_are_five_of_three_suites_in_15_mb():
+    assert len(SHIPPED) >= 5
     assert len({suite_of(env).name for env in SHIPPED}) >= 3
     assert sum(file.stat().st_size for file in TRAINED.rglob("*") if file.is_file()) <= 5 * LIMIT

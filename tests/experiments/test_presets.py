@@ -24,6 +24,7 @@ ENVS = {
     "minigrid": "MiniGrid-MultiRoom-N4-S5-v1",
     "other": "CartPole-v1",
 }
+MINIHACK_BONUS = BonusConfig.of("e3b", beta=0.03, extrinsic=4.0, penalties=0.1, ridge=0.0004)
 N6_LAVA = "MiniHack-MultiRoom-N6-Lava-v0"  # a task with its own steps
 
 
@@ -85,7 +86,7 @@ def test_minihack_has_one_list_of_numbers_for_all_tasks():
 def test_a_task_has_its_own_steps_and_the_command_line_wins():
     config = resolve("impala", "home", {"env": N6_LAVA}).config
     assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 8_000_000, 64)
-    assert {**config.bonus.as_dict(), "dim": 64} == BonusConfig.of("e3b", beta=0.03, ridge=0.0004).as_dict()
+    assert {**config.bonus.as_dict(), "dim": 64} == MINIHACK_BONUS.as_dict()
     assert resolve("impala", "home", {"env": N6_LAVA, "steps": "10k"}).config.steps == 10_000
     assert resolve("impala", "home", {"env": N6_LAVA, "beta": "0.5"}).config.bonus.beta == 0.5
     assert resolve("impala", "home", {"env": N6_LAVA, "method": "noveld"}).config.bonus.beta == 0.03
@@ -272,12 +273,27 @@ def test_a_preset_file_with_a_name_that_means_nothing_is_an_error(content, tmp_p
         ("impala", {"agac_coef": "1"}, "agac_coef= has no effect: it weighs AGAC's terms, and the bonus is e3b"),
         ("impala", {"optimizer": "adam", "rms_eps": "1"}, "rms_eps= has no effect: the optimizer is adam"),
         ("impala", {"intrinsic_gamma": "0.9"}, "set value_heads=2 as well"),
-        ("impala", {"method": "e3b-random", "hidden": "8"}, "hidden is the size of the inverse model"),
+        ("impala", {"method": "e3b-random", "hidden": "8"}, "bonus.hidden= has no effect: it is the size"),
+        (
+            "impala",
+            {"normaliser": "none", "floor": "0.5"},
+            "bonus.floor= has no effect: it bounds the running deviation",
+        ),
+        ("impala", {"extrinsic": "0", "penalties": "0.5"}, "bonus.penalties= has no effect: extrinsic=0"),
+        ("ppo", {"hidden": "0", "hidden_layers": "2"}, "hidden_layers= has no effect: hidden=0"),
     ],
 )
 def test_an_option_without_effect_is_refused_with_the_reason(agent, given, reason):
     with pytest.raises(ValueError, match=reason):
         resolve(agent, "home", {"env": ENVS["rooms"], **given})
+
+
+@pytest.mark.parametrize("suite", ENVS)
+@pytest.mark.parametrize("agent", sorted(LEARNING))
+@pytest.mark.parametrize("method", ["none", "count", "e3b-random"])
+def test_methods_are_compared_with_the_same_options(agent, suite, method):
+    given = {"env": ENVS[suite], "method": method, "beta": "0.1", "encoder_learning_rate": "1e-3"}
+    assert resolve(agent, "home", given).config.bonus.beta == 0.1
 
 
 @pytest.mark.parametrize("suite", ENVS)

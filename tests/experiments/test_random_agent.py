@@ -75,7 +75,7 @@ def test_it_is_a_run_in_every_suite(env, words, tmp_path, capsys):
     run = tmp_path / "run"
     assert train([f"ENV={env}", "AGENT=random", "SEED=4", f"RUN={run}", *words]) == 0
     output = capsys.readouterr().out
-    assert "learns nothing" in output
+    assert "does not learn; the run is ready for evaluate and watch" in output
     assert f"next: make evaluate RUN={run}" in output
     saved = yaml.safe_load((run / "config.yaml").read_text())
     assert (saved["agent"], saved["config"]["seed"]) == ("random", 4)

@@ -16,8 +16,7 @@ import yaml
 from tiny_runs import FRAMES, tiny
 
 from agents.checkpoint import CheckpointStore, load_checkpoint
-from agents.impala.rollout import Episodes
-from agents.impala.training import Update
+from agents.protocols import Episodes, Update
 from agents.registry import AGENTS, Agent, register_agent
 from agents.run_config import RunConfig
 from e3b_gym.building import build_explorer

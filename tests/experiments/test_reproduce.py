@@ -11,13 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from claimed import claimed_elsewhere
 
 from experiments.catalogue import STUDIES
 from experiments.reproduce import frames_of, main, rate, seconds_left
 from experiments.results import CONFIG, EVALUATION, Progress, is_finished, read_rows
 from experiments.run_table import RunTable, cells, sparkline
 from experiments.runs import RunFolder
-from experiments.scheduler import CLAIMS, Job, Scheduler, State
+from experiments.scheduler import Job, Scheduler, State
 
 DEMO = STUDIES["demo"]
 ROOT = Path(__file__).parents[2]
@@ -93,22 +94,11 @@ def test_what_another_scheduler_has_claimed_is_left_to_it(smoke, tmp_path, capsy
     shutil.copytree(smoke, root)
     run = DEMO.runs("smoke")[0]
     (root / run.folder / EVALUATION).unlink()
-    claim = root / CLAIMS / run.folder
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom experiments.runs import RunFolder\n"
-        f"folder = RunFolder(Path({str(claim)!r}))\nfolder.hold()\nprint('held', flush=True)\ntime.sleep(600)\n"
-    )
-    other = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
-    try:
-        while b"held" not in other.stdout.readline():
-            pass
+    with claimed_elsewhere(root, run):
         assert main(["FIGURE=demo", "SCALE=smoke", f"RUNS={root}"]) == 0
-        assert "1 runs are in the hands of another process" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "left to another process or machine, which has claimed them: 1 runs (Rooms-K6-clock/e3b-seed0)" in said
         assert not (root / run.folder / EVALUATION).exists()
-    finally:
-        other.kill()
-        other.wait()
-        other.stdout.close()
     scheduler = Scheduler(DEMO.runs("smoke"), root, 1, frames_of)
     scheduler.step()
     assert scheduler.jobs[0].state is State.MEASURING
@@ -178,11 +168,22 @@ def test_a_folder_that_holds_a_lock_only_is_started_over(smoke, tmp_path):
         (["FIGURE=demo", "CORES=0"], "CORES must be a whole number of at least 1"),
         (["FIGURE=demo", "SEEDS=0"], "SEEDS must be a whole number of at least 1"),
         (["FIGURE=demo", "ridge=1"], "not ridge"),
+        (["FIGURE=demo", "METHODS=e3b,nome"], "METHODS: these runs have no 'nome'; did you mean none?"),
+        (["FIGURE=minihack", "TASKS=MiniHack-Labyrinth-v0"], "did you mean MiniHack-Labyrinth-Big-v0"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(options, reason, tmp_path, capsys):
     assert main([*options, f"RUNS={tmp_path}"]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_tasks_and_methods_choose_runs_of_a_study(tmp_path, capsys):
+    chosen = ["TASKS=MiniHack-Labyrinth-Big-v0, MiniHack-WoD-Hard-Restricted-v0", "METHODS=none"]
+    assert main(["FIGURE=minihack", "DRY=1", f"RUNS={tmp_path}", *chosen]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * 2  # tasks, seeds
+    assert all("METHOD=none" in line for line in lines)
+    assert {"Labyrinth-Big" in line or "WoD-Hard" in line for line in lines} == {True}
 
 
 def test_the_time_left_follows_the_speed_of_runs_in_the_same_environment(tmp_path):

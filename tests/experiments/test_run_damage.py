@@ -60,7 +60,7 @@ def test_a_damaged_tail_of_the_curve_is_dropped(tail, tmp_path):
     assert main(tiny(run)) == 0
     whole = (run / "progress.csv").read_bytes()
     (run / "progress.csv").write_bytes(whole + tail)
-    with pytest.warns(CurveWarning, match="1 lines that are no whole rows are left out"):
+    with pytest.warns(CurveWarning, match="1 incomplete rows dropped"):
         assert main([f"RUN={run}", "RESUME=1", f"STEPS={3 * FRAMES}"]) == 0
     assert [int(row["frames"]) for row in rows(run)] == [FRAMES, 2 * FRAMES, 3 * FRAMES]
     assert (run / "progress.csv").read_bytes().startswith(whole)

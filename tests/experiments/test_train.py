@@ -151,7 +151,7 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
         (["ENV=Pendulum-v1"], "IMPALA acts in Discrete action spaces"),
         (["env.colour=red"], "Rooms-K3-v0 has no option env.colour; did you mean clock"),
         (["ENV=VizdoomMyWayHomeSparse-v0", "env.colour=red"], "has no option env.colour"),
-        (["ENV=CartPole-v1", "env.render_mode=yes"], "env.render_mode is set by the commands"),
+        (["ENV=CartPole-v1", "env.render_mode=yes"], "env.render_mode is set by the command and cannot be an option"),
         (["ENV=CartPole-v1", "env.disable_env_checker=7"], "env.disable_env_checker must be true or false"),
         (["env.num_envs=3"], "num_envs: no option of an environment"),
         (["batch_size=24"], "batch_size must be a multiple of n_steps (8) that divides n_steps * n_envs (32)"),
@@ -187,8 +187,8 @@ def test_the_run_folder_holds_the_resolved_config_and_its_origin(trained):
     content = yaml.safe_load((trained / "config.yaml").read_text())
     assert content["config"]["n_envs"] == 4
     assert content["config"]["env_options"]["max_steps"] == 10
-    bonus = {"method", "beta", "extrinsic", "normaliser", "clip", "floor", "ridge", "unit_length", "hidden"}
-    assert bonus < set(content["config"]["bonus"])
+    bonus = {"method", "beta", "extrinsic", "penalties", "normaliser", "clip", "floor"}
+    assert bonus | {"ridge", "unit_length", "hidden"} < set(content["config"]["bonus"])
     assert content["provenance"][0]["commit"]
     assert content["provenance"][0]["packages"]["torch"]
     assert (trained / "checkpoints").is_dir()
@@ -227,13 +227,13 @@ def test_a_run_resumes_where_it_was(agent, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(tiny(run, "Rooms-K3-v0", agent, "env.max_steps=10")) == 0
     assert main([f"RUN={run}", "RESUME=1"]) == 2
-    assert "is at frame 64, and STEPS is 64; to train on, raise it: make train" in capsys.readouterr().err
+    assert "is at frame 64, and STEPS is 64; to continue training, raise it: make train" in capsys.readouterr().err
     assert main([f"RUN={run}", "RESUME=1", "learning_rate=0.5"]) == 2
     assert "start a new run" in capsys.readouterr().err
     assert main([f"RUN={run}", "RESUME=1", "METHOD=none"]) == 2
     assert main([f"RUN={run}", "RESUME=1", f"STEPS={4 * FRAMES}"]) == 0
     output = capsys.readouterr().out
-    assert "changed: steps is 128" in output
+    assert "changed: steps is now 128" in output
     assert "resuming at frame 64" in output
     assert [int(row["frames"]) for row in rows(run)] == [32, 64, 96, 128]
     assert [int(row["episodes"]) for row in rows(run)] == [0, 4, 4, 8]  # episodes restart at frame 64
@@ -367,7 +367,7 @@ def test_the_line_has_what_is_known_and_leaves_out_the_rest():
 
 
 def test_the_score_of_a_checkpoint_needs_a_full_window_and_prefers_success(tmp_path):
-    from agents.impala.rollout import Episodes
+    from agents.protocols import Episodes
 
     window = EpisodeWindow(4)
     one = Episodes(np.array([2.0, 4.0], np.float32), np.array([5, 6]), np.array([1.0, 0.0], np.float32))

@@ -19,8 +19,9 @@ from e3b_gym.diagnosis import Diagnosis, Probe
 from e3b_gym.envs import make_vec
 from e3b_gym.sb3 import E3BRewardWrapper, EncoderUpdateCallback, GymnasiumVecEnv
 from e3b_gym.sb3.actors import make_actor
+from tests.walks import Walk
 
-STEPS = 16_384
+STEPS = 8_192
 # A healthy run: within seconds its value function and its encoder have learned, and its policy explores.
 SETTINGS: dict[str, Any] = {
     "learning_rate": 1e-3,
@@ -210,3 +211,12 @@ def test_environments_without_a_bonus_are_refused():
     venv: VecEnv = DummyVecEnv([lambda: gym.make("CartPole-v1")])
     with pytest.raises(ValueError, match="wrap them: E3BRewardWrapper"):
         e3b_gym.diagnose(PPO("MlpPolicy", venv, device="cpu"), venv)
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_a_blanked_observation_at_a_time_limit_has_no_value(wiped):
+    walk = gym.wrappers.TimeLimit(Walk(length=100, wiped=wiped), 5)
+    venv = E3BRewardWrapper(DummyVecEnv([lambda: walk]), dim=8)
+    played = e3b_gym.diagnose(PPO("MlpPolicy", venv, n_steps=8, batch_size=8, device="cpu"), venv, 1).episodes[0]
+    assert played.ending == "time limit"
+    assert (played.bootstrap is None) == wiped

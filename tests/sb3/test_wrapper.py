@@ -271,7 +271,7 @@ def test_own_encoders_and_own_bonuses_are_given_again_on_loading(tmp_path: Path)
     again = E3BRewardWrapper.load(tmp_path / "own.pt", venv_of(), bonus=bonuses[1])
     np.testing.assert_array_equal(play(again, 9)[0], play(own, 9)[0])
     E3BRewardWrapper(venv_of(), "count").save(tmp_path / "count.pt")
-    with pytest.raises(ValueError, match=r"leave out bonus"):
+    with pytest.raises(ValueError, match=r"remove bonus"):
         E3BRewardWrapper.load(tmp_path / "count.pt", venv_of(), bonus=bonuses[1])
 
 
@@ -412,7 +412,7 @@ def test_wrong_arguments_are_named() -> None:
         E3BRewardWrapper(Walk())  # type: ignore[arg-type]
     for options, message in (
         ({"bonus": "e4b"}, "unknown method 'e4b'; did you mean e3b"),
-        ({"bonus": 3}, "a method's name or a Bonus; got int"),
+        ({"bonus": 3}, "a method's name, a BonusConfig or a Bonus; got int"),
         ({"preset": "mine"}, "unknown preset 'mine'; choose from"),
         ({"ridgee": 1.0}, "no option ridgee; did you mean ridge"),
         ({"beta": -1.0}, "beta must be"),

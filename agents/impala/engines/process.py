@@ -30,7 +30,8 @@ from multiprocessing.connection import wait
 from typing import Any, Literal
 
 import gymnasium as gym
-import torch.multiprocessing  # noqa: F401  # teaches spawned processes to take over shared tensors
+import torch
+import torch.multiprocessing  # teaches spawned processes to take over shared tensors
 
 from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
@@ -70,7 +71,8 @@ class ProcessEngine:
         rollouts: int = 2,
         start_method: Literal["fork", "spawn"] | None = None,
     ) -> None:
-        method = start_method or ("fork" if sys.platform == "linux" else "spawn")
+        forks = sys.platform == "linux" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # a fork would break the CUDA context
+        method = start_method or ("fork" if forks else "spawn")
         rollout, self._spaces, weights = describe(config, make)
         layout = ActorMemoryLayout(rollout, rollouts)
         self._weights = SharedWeights(weights, inherited=method == "fork")

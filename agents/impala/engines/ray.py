@@ -1,7 +1,7 @@
 """Actors on the machines of a Ray cluster. Ray places them, carries weights and unrolls, and notices what is lost.
 
     publish    the weights are put into Ray's object store once; each machine fetches them once
-    fill       one call of an actor for each unroll; two are under way, so that it acts while the learner learns
+    fill       one call of an actor for each unroll; two are pending, so that it acts while the learner learns
     rollout    the unrolls come back as objects of the store and are copied into rollouts of this process
 
 An actor without a free core waits for one in Ray's queue, and training continues with the others. Ray restarts no actor
@@ -116,10 +116,10 @@ class RayEngine:
         self._assign_free()
         start = time.perf_counter()
         self._receive(0.0)
-        told = False
+        warned = False
         while not self._filled:
             self._receive(self.roster.pause)
-            told = told or self._tell_of_missing_cores(time.perf_counter() - start)
+            warned = warned or self._warn_of_missing_cores(time.perf_counter() - start)
         self.waited += time.perf_counter() - start
         actor, packed = self._filled.popleft()
         rollout = self._spare.pop() if self._spare else self._allocate()
@@ -163,7 +163,7 @@ class RayEngine:
             actor.receive()
         self.roster.check()
 
-    def _tell_of_missing_cores(self, waited: float) -> bool:
+    def _warn_of_missing_cores(self, waited: float) -> bool:
         """Whether the learner waits because no actor has found a core."""
         if waited < self.roster.hang_seconds or any(actor.placed for actor in self.roster.actors):
             return False
@@ -207,11 +207,11 @@ class _ActorOnRay(SupervisedActor):
 
     @property
     def awaited(self) -> Any:
-        """What it sends next: its first sign of life, or an unroll; None where it has nothing to do."""
+        """What it sends next: its first heartbeat, or an unroll; None if it has no work."""
         return self._fills[0] if self._fills else None if self.placed else self._beating
 
     def send_weights(self) -> None:
-        """Sends the newest, unless it has them or still has to take the ones before: weights must not pile up."""
+        """Sends the newest weights, unless it has them or has not taken the previous ones: they must not pile up."""
         newest = self._weights
         if not self.placed or self._sent == newest.version or not (self._taking is None or _is_there(self._taking)):
             return
@@ -222,18 +222,18 @@ class _ActorOnRay(SupervisedActor):
         self._ask()
 
     def _ask(self) -> None:
-        """Calls for what it owes, once it has found a core."""
+        """Requests the next unroll once placed."""
         while self.placed and len(self._fills) < self._owed:
             self._fills.append(self._handle.fill.remote(self._sent))
 
     def receive(self) -> None:
-        """Takes the unrolls that it has finished since."""
+        """Takes the unrolls that it has finished."""
         self.send_weights()
         while self._fills and not self._error and _is_there(self._fills[0]):
             try:
                 packed, seconds = ray.get(self._fills[0])
             except RayError as error:
-                self._error = _told(error)
+                self._error = _describe(error)
                 return
             self._fills.popleft()
             self._owed -= 1
@@ -245,12 +245,12 @@ class _ActorOnRay(SupervisedActor):
         return self._error
 
     def beat(self) -> int | None:
-        """None until it has found a core, which may take as long as it takes."""
+        """None until it has found a core; there is no time limit for that."""
         if _is_there(self._beating):
             try:
                 self._steps = int(ray.get(self._beating))
             except RayError as error:
-                self._error = _told(error)
+                self._error = _describe(error)
             else:
                 self._beating = self._handle.beat.remote()
                 self.send_weights()
@@ -258,7 +258,7 @@ class _ActorOnRay(SupervisedActor):
         return self._steps if self._fills else None
 
     def request_end(self) -> Any:
-        """Asks it to end; a reference that is there when it has. None where it has not begun."""
+        """Asks it to end; returns a reference that is ready once it has ended, None if it has not begun."""
         if not self.placed:
             return None
         self._handle.stop.remote()
@@ -272,7 +272,7 @@ def _is_there(ref: Any) -> bool:
     return bool(ray.wait([ref], timeout=0)[0])
 
 
-def _told(error: RayError) -> str:
+def _describe(error: RayError) -> str:
     if isinstance(error, RayTaskError):
         return f"it raised an error\n{error}"
     return f"Ray lost it ({type(error).__name__}): {' '.join(str(error).split())}"

@@ -27,7 +27,7 @@ class StopRequested(Exception):
 
 
 class RemoteActor:
-    """An actor, made with its first unroll: until then only a core is needed, and a sign of life is quick.
+    """An actor, made with its first unroll: until then it needs only a core, and its first heartbeat is quick.
 
     Args:
         config, number, make, restarts: arguments of `Actor`.

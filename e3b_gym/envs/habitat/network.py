@@ -29,7 +29,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from e3b_gym.encoders.generic import Encoder, seeded_init
+from e3b_gym.encoders.generic import Encoder, he_init, seeded_init
 from e3b_gym.encoders.networks import Networks
 from e3b_gym.envs.habitat.resnet import ResNet50
 from e3b_gym.envs.habitat.shrink import shrink
@@ -155,9 +155,7 @@ class FastNetwork(HabitatNetwork):
         self.hidden = nn.Linear(seen + 2 * EMBEDDED, 256)
         self.head = nn.Sequential(nn.Linear(256, 128), nn.LayerNorm(128)) if phi else nn.Sequential()
         self.dim = 128 if phi else 256
-        for layer in (*self.visual, self.hidden):
-            if isinstance(layer, (nn.Conv2d, nn.Linear)):  # PyTorch's default shrinks the variance, layer by layer
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        he_init(self.visual, self.hidden, zero_bias=False)
 
     def forward(self, obs: Tree) -> Tensor:
         seen = self.visual(self.picture(obs, self.side // FAST_SIDE))  # [rows, 512]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from e3b_gym.encoders.generic import he_init
+
 BASE_PLANES = 32
 GROUPS = 16
 BLOCKS = (3, 4, 6, 3)
@@ -70,9 +72,7 @@ class ResNet50(nn.Sequential):
         layers += [_convolution(inputs, maps, 3), nn.GroupNorm(1, maps), nn.ReLU(inplace=True), nn.Flatten()]
         super().__init__(*layers)
         self.width = maps * last**2
-        for layer in self.modules():
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        he_init(self)
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -1,4 +1,4 @@
-"""MiniHack tasks as a Gymnasium environment that keeps its word.
+"""MiniHack tasks as a Gymnasium environment that follows the API exactly.
 
 Seeds decide the whole sequence of episodes, time limits come back as `truncated`, final observations are the
 true ones (or are flagged), and what `reset` and `step` return belongs to the caller. See `game` for the rules
@@ -35,31 +35,25 @@ _SECRET_KEYS = {"internal", "program_state", "misc"}  # state of the program, no
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen about a MiniHack environment, single or vector.
-
-    Attributes:
-        observation_keys: NLE observations to return ("chars", "colors", "tty_chars", "inv_strs" and so on are
-            possible too).
-        crop_size: Side, or (height, width), of the `glyphs_crop` around the hero; 0 or None leaves it out.
-        crop_pad: Glyph outside the map. The default is solid stone; MiniHack's is 0, which is also the glyph
-            of a giant ant.
-        max_episode_steps: Steps until `truncated`; None takes the task's own limit.
-        level_pool: For levels drawn by MiniGrid: 0 compiles a new level for every episode; k > 0 compiles one
-            for each of the first k episodes after a seed and then draws among those k, which makes resets
-            several times faster.
-        layout: Levels of the MultiRoom tasks. "standard": MiniHack 1.0's grid of 76x21, as many rooms as the id says.
-            "authors": as the paper's authors had them, a grid of 25x25 of which levels higher than NetHack's 21 rows
-            are drawn again, and six rooms where the id says four.
-        render_mode: None, "ansi" (coloured text) or "rgb_array".
-    """
+    """Options of a MiniHack environment, single or vector."""
 
     observation_keys: Sequence[str] = DEFAULT_KEYS
+    """NLE observations to return; "chars", "colors", "tty_chars", "inv_strs" and so on are possible too."""
     crop_size: int | tuple[int, int] | None = 9
+    """Side, or (height, width), of the `glyphs_crop` around the hero; 0 or None for no crop."""
     crop_pad: int = STONE
+    """Glyph outside the map. The default is solid stone; MiniHack's is 0, which is also the glyph of a giant ant."""
     max_episode_steps: int | None = None
+    """Steps until `truncated`; None for the task's own limit."""
     level_pool: int = 0
+    """For levels drawn by MiniGrid: 0 compiles a new level for every episode; k > 0 compiles one for each of the first
+    k episodes after a seed and then draws among those k, which makes resets several times faster."""
     layout: Layout = "standard"
+    """Levels of the MultiRoom tasks. "standard": MiniHack 1.0's grid of 76x21, as many rooms as the id says.
+    "authors": as the paper's authors had them, a grid of 25x25 of which levels higher than NetHack's 21 rows are drawn
+    again, and six rooms where the id says four."""
     render_mode: str | None = None
+    """None, "ansi" (coloured text) or "rgb_array"."""
 
     def __post_init__(self) -> None:
         known = [key for key, _ in NLE_SPACE_ITEMS if key not in _SECRET_KEYS]

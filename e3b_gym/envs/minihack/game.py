@@ -223,7 +223,7 @@ class Game:
                 os.truncate(log, 0)
 
     def _answer_prompts(self) -> bool:
-        """Answers what the agent is not asked. Returns whether the game is over."""
+        """Answers prompts that the agent does not see. Returns whether the game is over."""
         while not self._nethack.done():
             internal = self._internal.tolist()
             if internal[_WAITS_FOR_SPACE]:

@@ -130,7 +130,7 @@ SAMPLES = (
     GridLevel(_SAMPLE_ROWS, (5, 1), (1, 1), ((3, 3),), "closed"),
     GridLevel(("||||", "|..|", "||||"), (1, 1), (2, 1)),
 )
-"""Something of everything, and no two numbers alike that mean different things, to compare with lev_comp."""
+"""Levels with every feature and distinct numbers, to compare with lev_comp."""
 
 
 @dataclass(frozen=True)

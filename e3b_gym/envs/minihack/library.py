@@ -64,7 +64,7 @@ class Layout:
 
 @functools.cache
 def layout() -> Layout | None:
-    """The layout of NLE's library; None where it is no 64-bit Linux library or keeps variables in other sections."""
+    """The layout of NLE's library; None if it is not a 64-bit Linux library or keeps variables in other sections."""
     if sys.platform != "linux":
         return None
     try:

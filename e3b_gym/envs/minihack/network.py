@@ -32,7 +32,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from e3b_gym.encoders.generic import Encoder, seeded_init
+from e3b_gym.encoders.generic import Encoder, he_init, seeded_init
 from e3b_gym.encoders.networks import Networks
 from e3b_gym.encoders.patches import embed_maps
 from e3b_gym.encoders.sum_rows import add_rows_
@@ -114,7 +114,7 @@ class MiniHackNetwork(Encoder):
         self.fc2 = nn.Linear(sizes.hidden, sizes.hidden)
         self.norm = nn.LayerNorm(sizes.hidden) if layer_norm else nn.Identity()
         if sizes.keep_variance:
-            _start_wide(self)
+            he_init(self)
         _start_as_one([trunk.block for trunk in (self.map, self.crop, self.stats, self.message) if trunk is not None])
         self._memos = {key: RowMemo() for key in ("glyphs", "glyphs_crop", "message")}
         self._memo_weights: list[nn.Parameter] = []
@@ -237,11 +237,3 @@ def _start_as_one(blocks: list[nn.Linear]) -> None:
         for block in blocks:
             for parameter in block.parameters():
                 parameter.mul_((block.in_features / inputs) ** 0.5)
-
-
-def _start_wide(network: nn.Module) -> None:
-    for layer in network.modules():
-        if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)

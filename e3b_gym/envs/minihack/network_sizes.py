@@ -1,4 +1,4 @@
-"""Sizes of the MiniHack networks and the observations that they need; `minihack.py` has the table and the reasons."""
+"""Sizes of the MiniHack networks and the observations that they need; `network.py` has the table and the reasons."""
 
 from __future__ import annotations
 
@@ -12,19 +12,30 @@ MAP_SHAPE = (21, 79)
 
 @dataclass(frozen=True)
 class Sizes:
-    """The differences between the variants; `minihack.py` has the table."""
+    """The differences between the variants; `network.py` has the table."""
 
     full_map: bool
+    """Reads the whole map, 21x79, as well as the crop."""
     crop_side: int
+    """Height and width of `glyphs_crop`."""
     filters: tuple[int, ...]
+    """Filters of each 3x3 convolution over map and crop."""
     symlog_stats: bool
+    """Compresses `blstats` by sign(x) log(1 + abs(x)); False reads them raw."""
     characters: int
+    """Characters of the message that are read, of 256."""
     message_filters: int
+    """Size of a character's embedding, and filters of each convolution over the message."""
     message_kernels: tuple[int, ...]
+    """Kernel of each convolution over the message."""
     pool_after: tuple[int, ...]
+    """Convolutions over the message, counted from 0, that are followed by max-pooling with kernel 3."""
     message_hidden: tuple[int, ...]
+    """Sizes of the fully connected layers after the convolutions over the message."""
     hidden: int
+    """Size of the hidden layer, and of the output."""
     keep_variance: bool
+    """Initial weights by He et al. 2015; False uses PyTorch's default."""
 
 
 VARIANTS = {

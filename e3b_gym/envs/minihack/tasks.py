@@ -94,7 +94,7 @@ class Task:
 
     @property
     def source(self) -> str:
-        """Who used it and where the level comes from, in words."""
+        """Who used it and where the level comes from, as text."""
         return f"{'the paper; ' if self.paper else ''}{self.level}"
 
 
@@ -107,7 +107,7 @@ def with_layout(task: Task, layout: Layout) -> Task:
     if layout == "standard":
         return task
     if not isinstance(task.level, MultiRoom):
-        raise ValueError(f"layout={layout!r}: {task.id} is no MultiRoom task; leave the option out")
+        raise ValueError(f"layout={layout!r}: {task.id} is not a MultiRoom task; remove the option")
     rooms = _AUTHORS_ROOMS.get(task.level.rooms, task.level.rooms)
     return replace(task, level=replace(task.level, rooms=rooms, width=_AUTHORS_GRID, height=_AUTHORS_GRID))
 

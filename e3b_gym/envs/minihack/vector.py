@@ -24,6 +24,7 @@ from e3b_gym.envs.minihack.crop import crop_into
 from e3b_gym.envs.minihack.env import RENDER_MODES, Options, find_task
 from e3b_gym.envs.minihack.game import Game
 from e3b_gym.envs.minihack.tasks import Task, with_layout
+from e3b_gym.envs.seeds import seeds_for
 
 Batch = dict[str, NDArray[Any]]
 
@@ -76,7 +77,7 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
         An int seeds game i with seed + i; a list gives each its own (None: continue). `options` are not used.
         """
         self._check_open()
-        for i, game_seed in enumerate(self._seeds(seed)):
+        for i, game_seed in enumerate(seeds_for(seed, self.num_envs)):
             if game_seed is not None:
                 self._generators[i] = seeding.np_random(game_seed)[0]
                 self._games[i].forget_levels()
@@ -154,15 +155,6 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
         if self.copy:
             return {key: array.copy() for key, array in self._observations.items()}
         return dict(self._observations)
-
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments; give one each, or one int")
-        return seed
 
     def _checked(self, actions: NDArray[Any]) -> list[int]:
         actions = np.asarray(actions)

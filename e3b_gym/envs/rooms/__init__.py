@@ -43,6 +43,7 @@ from e3b_gym.envs.rooms._state import (
     RoomsState,
     default_max_steps,
 )
+from e3b_gym.envs.seeds import seeds_for
 
 __all__ = [
     "ACTIONS",
@@ -140,13 +141,7 @@ class RoomsVectorEnv(VectorEnv[Observation, Any, Any]):
                 environment continues its random stream.
             options: not used.
         """
-        if seed is None:
-            seed = [None] * self.num_envs
-        elif isinstance(seed, int | np.integer):
-            seed = [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"got {len(seed)} seeds for {self.num_envs} environments; pass one int or a seed for each")
-        self._state.seed(seed)
+        self._state.seed(seeds_for(seed, self.num_envs))
         self._state.begin(self._state.all_rows)
         self._in_episode = True
         return self._state.observe(), {}

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from e3b_gym.encoders.generic import Encoder, seeded_init
+from e3b_gym.encoders.generic import Encoder, he_init, seeded_init
 from e3b_gym.encoders.networks import Networks
 from e3b_gym.unroll import Tree
 
@@ -73,8 +73,7 @@ class PixelNetwork(Encoder):
         layers: list[nn.Module] = []
         for inputs in (channels, *[FILTERS] * (LAYERS - 1)):
             convolution = nn.Conv2d(inputs, FILTERS, 3, stride=2, padding=1)
-            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
-            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+            he_init(convolution)
             layers += [convolution, nn.ELU(inplace=True)]
             height, width = (height + 1) // 2, (width + 1) // 2
         self.convolutions = nn.Sequential(*layers, nn.Flatten())

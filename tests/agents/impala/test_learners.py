@@ -1,5 +1,7 @@
 """Data-parallel learners: K learners with a part of the environments each learn like one with all of them."""
 
+import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -16,7 +18,9 @@ from small_runs import actor_with_weights, filled, small
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from agents import IMPALA
-from agents.impala.group import Group, LearnerError, LearnersDifferError, find_store, open_store
+from agents.impala import team
+from agents.impala.actor import make_envs
+from agents.impala.group import Group, LearnerError, LearnersDifferError, PeerLostError, find_store, open_store
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
 from e3b_gym.config import BonusConfig
@@ -159,6 +163,11 @@ def test_a_model_with_two_learners_learns_saves_and_resumes_with_one(tmp_path):
     alone.learn(32, reset_num_timesteps=False)
     assert alone.state_dict()["engine"] == {"starts": [2, 1]}  # learner 1's environments are not met again
     assert alone.num_timesteps == 128
+    alone.save(tmp_path / "alone")
+    again = IMPALA.load(tmp_path / "alone", learners=2)
+    again.learn(32, reset_num_timesteps=False)
+    assert again.state_dict()["engine"] == {"starts": [3, 2]}
+    assert again.num_timesteps == 160
 
 
 def test_a_killed_learner_stops_the_others_and_leaves_no_process():
@@ -170,7 +179,21 @@ def test_a_killed_learner_stops_the_others_and_leaves_no_process():
     with pytest.raises(LearnerError, match=r"^learner 1 ended with signal 9 \(Killed\); all learners stopped$"):
         list(updates)
     assert not psutil.Process().children()
-    assert model.state_dict()["engine"] == {"starts": [1, 1]}
+    state = model.state_dict()
+    assert state["engine"] == {"starts": [1, 51]}  # far enough that no seed of its actors is used again
+    assert state["memories"] == [None]
+
+
+def test_a_learner_that_only_noticed_a_loss_says_so_however_often_it_is_asked(monkeypatch):
+    outcome = json.dumps(dataclasses.asdict(team.Outcome("lost", "lost another learner"))).encode()
+    report = f"import os, sys; sys.stdin.buffer.read(); os.write(int(sys.argv[2]), {outcome!r}); os._exit(1)"
+    monkeypatch.setattr(team, "_PROGRAM", report)
+    member = team.ThisMachine().start(team.Membership(small(learners=2), make_envs, 1, [], "127.0.0.1", 1))
+    while (reason := member.reason()) is None:
+        time.sleep(0.02)
+    assert isinstance(reason, PeerLostError)  # not taken for the cause
+    assert member.reason() is reason
+    member.end(0.0)
 
 
 class NotANumber(gym.Env):
@@ -238,4 +261,4 @@ def test_a_run_whose_learner_is_killed_names_its_checkpoint_and_resumes_with_ano
     resumed = subprocess.run([*command, "RESUME=1", "learners=1", f"STEPS={frames + 64}"], stdout=subprocess.PIPE)
     assert resumed.returncode == 0
     assert f"resuming at frame {frames:,}" in resumed.stdout.decode()
-    assert "changed: learners is 1 from here on" in resumed.stdout.decode()
+    assert "changed: learners is now 1" in resumed.stdout.decode()

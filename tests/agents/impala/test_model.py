@@ -54,6 +54,32 @@ class Corridor(gym.Env):
         return np.array([self._cell, self._episode], np.float32)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"net": "fast"}, "net has no effect: there is one network"),
+        ({"env": "MiniHack-MultiRoom-N4-v0", "dim": 7}, "dim has no effect: the networks of MiniHack"),
+        ({"bonus_options": {"dim": 12}}, "pass dim= to IMPALA"),
+        ({"bonus_options": {"seed": 5}}, "pass seed= to IMPALA"),
+        ({"bonus_options": {"encoder": torch.nn.Linear(2, 2)}}, "encoder'] has no effect"),
+        ({"bonus": BonusConfig.of("e3b"), "bonus_options": {"beta": 1.0}}, "no effect with a BonusConfig"),
+        ({"optimizer": "adam", "rms_alpha": 0.5}, "rms_alpha has no effect: the optimizer is adam"),
+        ({"engine": "inline", "ray_address": "x"}, "ray_address has no effect: the engine is inline"),
+    ],
+)
+def test_an_option_without_effect_is_refused_with_the_reason(given, message):
+    with pytest.raises(ValueError, match=message):
+        IMPALA(given.pop("env", "Rooms-K3-v0"), **given)
+
+
+def test_a_config_may_have_options_without_effect_and_the_user_may_not_add_one():
+    options = {"optimizer": "adam", "rms_alpha": 0.5, "bonus": BonusConfig.of("none"), "net": "fast"}
+    config = Config("Rooms-K3-v0", n_envs=4, batch_size=None, **SMALL, **options)
+    assert IMPALA.from_config(config).config == config
+    with pytest.raises(ValueError, match="agac_coef has no effect"):
+        IMPALA.from_config(config, agac_coef=1.0)
+
+
 def corridors(count=4):
     return DummyVecEnv([lambda: Monitor(Corridor())] * count)
 

@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 import ray
+import torch
 from engine_runs import PATIENCE, alive, continues, eventually, small, taken, until
 from ray.cluster_utils import Cluster
 from small_runs import filled
@@ -31,6 +32,7 @@ from agents.impala.engines.roster import ActorError, ActorWarning
 from agents.impala.group import LearnerError
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
+from agents.impala.team_on_ray import RayCluster
 from agents.impala.training import Training
 from e3b_gym.unroll import tree_leaves
 
@@ -291,6 +293,22 @@ def test_more_learners_than_the_cluster_has_cores_are_refused(cluster: Cluster) 
     assert "4 learners (learner 0 is not on the cluster) need 3 cores, and the Ray cluster has 2" in message()
     assert "need 6 cores, 2 for each on the same machine, and the Ray cluster has 0" in message(engine="process")
     assert "4 learners with 2 actors each" in message(engine="ray", actors=2)
+
+
+def test_more_learners_than_the_cluster_has_gpus_are_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.impala.team_on_ray.find_device", lambda name: torch.device(name))
+    sizes = {**SMALL, "n_envs": 6, "batch_size": 48}
+    config = Config(env="Rooms-K4-v0", learners=3, ray_address=cluster.address, device="cuda", **sizes)
+    with pytest.raises(ValueError, match="need 2 GPUs, and the Ray cluster has 0;"):
+        RayCluster(config)
+    assert not ray.is_initialized()
+
+
+def test_a_device_that_is_not_here_is_refused_before_a_cluster_is_asked() -> None:
+    sizes = {**SMALL, "n_envs": 6, "batch_size": 48}
+    config = Config(env="Rooms-K4-v0", learners=3, ray_address="127.0.0.1:1", device="cuda:99", **sizes)
+    with pytest.raises(ValueError, match="'cuda:99' is not available"):
+        RayCluster(config)
 
 
 def _rows(curve: Path) -> int:
