@@ -77,17 +77,17 @@ def run_table(study: Study, results: Sequence[Result]) -> Table:
 
 
 def differences(results: Sequence[Result]) -> dict[Any, str]:
-    """By the run's folder: the options of `make train` in which it differs from most runs of the report."""
+    """By the run's folder: the options of `make train` in which it differs from most runs that have the option."""
     flat = {result.run.folder: flattened(result.content["config"]) for result in results if result.run.learns}
     names = dict.fromkeys(name for config in flat.values() for name in config)
     usual = {}
     for name in names:
-        values = [str(config.get(name)) for config in flat.values()]
+        values = [str(config[name]) for config in flat.values() if name in config]
         usual[name] = max(dict.fromkeys(values), key=values.count)
     found = {result.run.folder: "" for result in results}
     for folder, config in flat.items():
-        own = {name: config.get(name) for name in names if str(config.get(name)) != usual[name]}
-        found[folder] = " ".join(f"{name}={value}" for name, value in own.items() if value is not None)
+        own = {name: value for name, value in config.items() if str(value) != usual[name]}
+        found[folder] = " ".join(f"{name}={value}" for name, value in own.items())
     return found
 
 
