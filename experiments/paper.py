@@ -6,28 +6,11 @@ MiniGrid), the study's note says what we took. `docs/reproduction.md` compares w
 
 from __future__ import annotations
 
+from e3b_gym.envs.minihack.tasks import PAPER_IDS, TASKS
 from experiments.studies import Claim, Method, Scale, Study, Task
 
-NAVIGATION = (
-    "MiniHack-MultiRoom-N4-Locked-v0",
-    "MiniHack-MultiRoom-N6-Lava-v0",
-    "MiniHack-MultiRoom-N6-Lava-OpenDoor-v0",
-    "MiniHack-MultiRoom-N6-LavaMonsters-v0",
-    "MiniHack-MultiRoom-N10-OpenDoor-v0",
-    "MiniHack-MultiRoom-N10-Lava-OpenDoor-v0",
-    "MiniHack-LavaCrossingS19N13-v0",
-    "MiniHack-LavaCrossingS19N17-v0",
-    "MiniHack-Labyrinth-Big-v0",
-)
-SKILL = (
-    "MiniHack-Levitate-Potion-Restricted-v0",
-    "MiniHack-Levitate-Boots-Restricted-v0",
-    "MiniHack-Freeze-Horn-Restricted-v0",
-    "MiniHack-Freeze-Wand-Restricted-v0",
-    "MiniHack-Freeze-Random-Restricted-v0",
-    "MiniHack-LavaCross-Restricted-v0",
-    "MiniHack-WoD-Hard-Restricted-v0",
-)
+NAVIGATION = tuple(env for env in PAPER_IDS if TASKS[env].kind == "navigation")
+SKILL = tuple(env for env in PAPER_IDS if TASKS[env].kind == "skill")
 # Three of each kind, chosen before any baseline was run on them. A random policy solves Levitate-Potion in 28 %,
 # Levitate-Boots in 34 % and Freeze-Horn in 6 % of the episodes, so these say little.
 HOME = (

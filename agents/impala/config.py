@@ -63,6 +63,14 @@ class Config(RunConfig):
     """Weight of the entropy in the loss."""
     ent_coef_final: NotNegative | None = None
     """`ent_coef` changes linearly to this value over the run's `steps`; None keeps it constant."""
+    uniform_coef: NotNegative = 0.0
+    """Weight of KL(uniform, pi) in the loss, which keeps every action alive.
+
+    The pull of the entropy on an action vanishes with its probability, this one does not: an action with advantage -A
+    settles near uniform_coef / (A * number of actions).
+    """
+    uniform_coef_final: NotNegative | None = None
+    """`uniform_coef` changes linearly to this value over the run's `steps`; None keeps it constant."""
     vf_coef: NotNegative = 0.5
     """Weight of the value loss, which is half the squared error, as in IMPALA."""
     rho_bar: Positive = 1.0

@@ -1,6 +1,7 @@
 """The losses of the policy, for one batch of unrolls.
 
-    sum_t [ -rho_t gain_t log pi(a_t|s_t) + vf_coef / 2 (v_t - V(s_t))^2 - ent_coef H(pi(.|s_t)) ]
+    sum_t [ -rho_t gain_t log pi(a_t|s_t) + vf_coef / 2 (v_t - V(s_t))^2 - ent_coef H(pi(.|s_t))
+            + uniform_coef KL(uniform, pi(.|s_t)) ]
 
 summed over time and averaged over environments, as in IMPALA and the authors' code; v, gain and rho are V-trace's. With
 `clip_range` the first term is PPO's, -min(r_t gain_t, clip(r_t) gain_t) with r_t = pi / mu, which tolerates several
@@ -12,6 +13,7 @@ the value of the terminal observation: the reward of that step is r_t + gamma V(
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -108,11 +110,18 @@ def policy_losses(
         "value": config.vf_coef * value_loss,
         "entropy": -config.ent_coef * entropy.sum(0).mean(),
     }
+    if config.uniform_coef:
+        losses["uniform"] = config.uniform_coef * _from_uniform(log_pi).sum(0).mean()
     return losses, {
         "policy_entropy": entropy.mean().item(),
         "value_mean": values.mean().item(),
         "importance_ratio": float(log_ratio.detach().exp().mean()),
     }
+
+
+def _from_uniform(log_pi: Tensor) -> Tensor:
+    """KL(uniform, pi) [T, B] of log_pi [T, B, A]: it grows without bound as any action becomes improbable."""
+    return -log_pi.mean(-1) - math.log(log_pi.shape[-1])
 
 
 def _trace(

@@ -14,6 +14,7 @@ def scheduled(config: Config, frames: int) -> dict[str, float]:
     """
     ranges = {
         "ent_coef": (config.ent_coef, config.ent_coef_final),
+        "uniform_coef": (config.uniform_coef, config.uniform_coef_final),
         "clip_range_high": (config.clip_range_high, config.clip_range_high_final),
         "beta": (config.bonus.beta, config.beta_final),
         "learning_rate": (config.learning_rate, config.learning_rate_final),

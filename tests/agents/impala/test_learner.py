@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from small_runs import LAVA, actor_with_weights, filled, small, started, written_out
+from torch.nn import functional as F
 
 from agents.impala.learner import Learner
+from agents.impala.losses import _from_uniform
 from e3b_gym.bonuses import METHODS
 from e3b_gym.config import BonusConfig
 from e3b_gym.errors import DivergedError
@@ -260,6 +262,34 @@ def test_schedules_run_linearly_from_the_first_value_to_the_last():
     engine.close()
     np.testing.assert_allclose([rate for rate, _ in seen], [0.01, 0.008, 0.006, 0.004, 0.002, 0.002])
     np.testing.assert_allclose([weight for _, weight in seen], [0.1, 0.075, 0.05, 0.025, 0.0, 0.0], atol=1e-12)
+
+
+def test_the_divergence_from_uniform_follows_its_schedule():
+    """Of T = 6 steps; a uniform policy, whose logits are all zero, has none."""
+    config = small(steps=48, uniform_coef=0.2, uniform_coef_final=0.1)
+    engine, learner = started(config)
+    with torch.no_grad():
+        for weight in learner.policy.heads.parameters():
+            weight.zero_()
+    seen = []
+    for _ in range(3):
+        with engine.rollout() as rollout:
+            seen.append(learner.learn(rollout)[0])
+    engine.close()
+    assert [stats["uniform_coef"] for stats in seen] == pytest.approx([0.2, 0.15, 0.1])
+    assert seen[0]["loss_uniform"] == pytest.approx(0.0, abs=1e-6)
+    assert all(stats["loss_uniform"] > 1e-8 for stats in seen[1:])
+
+
+def test_the_divergence_from_uniform_pulls_at_improbable_actions_where_the_entropy_does_not():
+    """The pull on the logit of an action of probability p is 1/A - p, and that of the entropy vanishes with p."""
+    logits = torch.tensor([[[0.0, 0.0, -12.0]]], requires_grad=True)
+    log_pi = F.log_softmax(logits, -1)
+    (from_uniform,) = torch.autograd.grad(_from_uniform(log_pi).sum(), logits, retain_graph=True)
+    (entropy,) = torch.autograd.grad((log_pi.exp() * log_pi).sum(), logits)
+    torch.testing.assert_close(from_uniform, log_pi.exp().detach() - 1 / 3)
+    assert abs(entropy[0, 0, 2]) < 1e-4 < abs(from_uniform[0, 0, 2])
+    assert float(_from_uniform(torch.full((1, 1, 5), 0.2).log())) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_upper_clip_follows_its_schedule():
