@@ -75,7 +75,7 @@ def aggregates(scores: Scores) -> dict[str, dict[str, Estimate]]:
         metrics.aggregate_median,
         metrics.aggregate_optimality_gap,
     )
-    found = _estimates(scores, lambda values: np.array([function(values) for function in functions]))
+    found = _estimates(scores, lambda values: np.array([function(values) for function in functions]), REPEATS)
     return {method: dict(zip(METRICS, numbers, strict=True)) for method, numbers in found.items()}
 
 
@@ -90,7 +90,7 @@ def improvement(scores: Scores, first: str) -> dict[str, Estimate]:
 
 def difference(one: NDArray[Any], other: NDArray[Any]) -> Estimate:
     """Of the mean scores of two methods, (num_runs x num_tasks) each."""
-    return _estimates({"": (one, other)}, lambda x, y: x.mean() - y.mean())[""][0]
+    return _estimates({"": (one, other)}, lambda x, y: x.mean() - y.mean(), REPEATS)[""][0]
 
 
 def profiles(scores: Scores, thresholds: NDArray[Any]) -> dict[str, list[Estimate]]:
@@ -127,7 +127,7 @@ def efficiency(results: Sequence[Result], scores: Scores, tasks: Sequence[str], 
 
 
 def _estimates(
-    scores: Mapping[str, NDArray[Any] | tuple[NDArray[Any], ...]], function: Callable[..., Any], repeats: int = REPEATS
+    scores: Mapping[str, NDArray[Any] | tuple[NDArray[Any], ...]], function: Callable[..., Any], repeats: int
 ) -> dict[str, list[Estimate]]:
     """The numbers that `function` makes of each entry's matrices, with their intervals."""
     from rliable.library import get_interval_estimates

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_runs import make_folder
 
-from experiments import report
+from experiments import report, statistics
 from experiments.catalogue import STUDIES
 from experiments.claims import Verdict, judge
 from experiments.report_tables import differences, score_table
@@ -52,11 +52,19 @@ def runs(tmp_path_factory) -> Path:
     return root
 
 
+def quick_report(runs: Path, out: Path) -> report.Report:
+    """With a tenth of the bootstrap's draws, which are most of a report's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "REPEATS", statistics.REPEATS // 10)
+        patch.setattr(statistics, "CURVE_REPEATS", statistics.CURVE_REPEATS // 10)
+        return report.make_report(STUDY, "home", runs, out)
+
+
 @pytest.fixture(scope="module")
 def made(runs, tmp_path_factory) -> report.Report:
     from experiments.report_pages import write_pages
 
-    made = report.make_report(STUDY, "home", runs, tmp_path_factory.mktemp("out") / "made")
+    made = quick_report(runs, tmp_path_factory.mktemp("out") / "made")
     write_pages(made)
     return made
 
@@ -93,7 +101,7 @@ def test_the_page_needs_no_other_file_and_says_what_was_not_run(made):
 
 
 def test_a_report_is_the_same_when_it_is_made_again(made, runs, tmp_path):
-    again = report.make_report(STUDY, "home", runs, tmp_path / "made")
+    again = quick_report(runs, tmp_path / "made")
     for plot in again.plots:
         for kind in ("csv", "svg"):
             name = f"{plot.name}.{kind}"
