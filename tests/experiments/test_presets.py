@@ -85,7 +85,7 @@ def test_minihack_has_one_list_of_numbers_for_all_tasks():
 
 def test_a_task_has_its_own_steps_and_the_command_line_wins():
     config = resolve("impala", "home", {"env": N6_LAVA}).config
-    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 8_000_000, 64)
+    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 6_000_000, 64)
     assert {**config.bonus.as_dict(), "dim": 64} == MINIHACK_BONUS.as_dict()
     assert resolve("impala", "home", {"env": N6_LAVA, "steps": "10k"}).config.steps == 10_000
     assert resolve("impala", "home", {"env": N6_LAVA, "beta": "0.5"}).config.bonus.beta == 0.5
@@ -96,9 +96,9 @@ def test_a_task_has_its_own_steps_and_the_command_line_wins():
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        ({}, {"steps": 8_000_000}),
+        ({}, {"steps": 6_000_000}),
         ({"steps": "10k", "beta": "0.5"}, {}),
-        ({"method": "none"}, {"steps": 8_000_000}),
+        ({"method": "none"}, {"steps": 6_000_000}),
         ({"env": "MiniHack-Labyrinth-Big-v0"}, {}),
     ],
 )
