@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments import paper
 from experiments.paper import E3B, smoke
-from experiments.studies import Claim, Method, Scale, Study, Task
+from experiments.studies import OURS, Claim, Method, Scale, Study, Task
 
 NO_BONUS = Method("no bonus", "none")
 COUNT = Method("episodic count, full observation", "first-visit")
@@ -17,7 +17,7 @@ ROOMS_FRAMES = {str(CLOCK): 1_250_000, str(NOISE): 1_750_000, str(NEITHER): 1_25
 demo = Study(
     "demo",
     "Rooms with a clock: E3B, no bonus and an episodic count",
-    "made for this library",
+    OURS,
     "A new chain of rooms every episode, reward only in the last one, and a clock that makes every observation new. "
     "A bonus on what the agent controls leads through the rooms; a count of whole observations does not.",
     (CLOCK,),
@@ -30,7 +30,7 @@ demo = Study(
 rooms = Study(
     "rooms",
     "Rooms: success by method, with a clock, with noise and with neither",
-    "made for this library",
+    OURS,
     "Which bonus still explores when every observation is new, and what does each part of E3B contribute?",
     (CLOCK, NOISE, NEITHER),
     (
@@ -68,7 +68,7 @@ rooms = Study(
 rooms_nonepisodic = Study(
     "rooms-nonepisodic",
     "Rooms with a clock: the non-episodic E3B with a larger bonus",
-    "made for this library",
+    OURS,
     "Does the non-episodic E3B fail because its bonus is small?",
     (CLOCK,),
     tuple(Method(f"E3B, non-episodic, beta {beta}", "e3b-nonepisodic", {"beta": beta}) for beta in (0.1, 1.0)),
@@ -87,7 +87,7 @@ rooms_nonepisodic = Study(
 minigrid = Study(
     "minigrid",
     "MiniGrid MultiRoom with four rooms: PPO with E3B and without a bonus",
-    "made for this library",
+    OURS,
     "Does E3B solve a task of the suite that prior work used?",
     (Task("MiniGrid-MultiRoom-N4-S5-v1"),),
     (E3B, NO_BONUS),
@@ -100,7 +100,7 @@ minigrid = Study(
 minihack = Study(
     "minihack",
     "MiniHack: the paper's sixteen tasks with one list of settings, E3B and no bonus",
-    "made for this library",
+    OURS,
     "Which tasks does E3B solve within 90 minutes on a small machine, with the same settings for all?",
     paper.MINIHACK,
     (E3B, NO_BONUS, Method("random policy", "random")),
@@ -121,7 +121,7 @@ SPARSE_FRAMES |= {str(DOOR_KEY): 1_000_000, str(KEY_CORRIDOR): 1_500_000, "Atari
 wrapper = Study(
     "wrapper",
     "Common sparse tasks: PPO with E3B, with RND and without a bonus",
-    "made for this library",
+    OURS,
     "Does the wrapper help, with its default settings, in tasks that were not chosen for it?",
     (DOOR_KEY, SPARSE[0], KEY_CORRIDOR, *SPARSE[1:]),
     (E3B, NO_BONUS, Method("RND", "rnd")),

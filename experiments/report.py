@@ -35,6 +35,8 @@ OPTIONS = ("FIGURE", "SCALE", "RUNS", "OUT", "KEEP")
 OUT, STORED, RESULTS, REPRODUCTION = "runs/report", Path("results/runs"), Path("results"), Path("docs/reproduction.md")
 POINTS = 100
 """Of a drawn curve."""
+PLOTS = {"aggregate", "improvement", "scores", "curves", "efficiency", "profiles"}
+"""Names of all plots that a report may have."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,9 @@ def draw_plots(study: Study, scale: str, results: Sequence[Result], out: Path) -
             )
             draw = partial(plots.line_figure, x="score", xlabel="score", ylabel="share of runs above the score")
             add("profiles", profile_rows(study, scores), draw, f"Performance profiles over {len(tasks)} tasks.")
+    for name in PLOTS - {plot.name for plot in drawn}:  # of an earlier report, whose runs allowed more
+        for kind in ("csv", "png", "svg"):
+            (out / f"{name}.{kind}").unlink(missing_ok=True)
     return drawn
 
 

@@ -113,7 +113,8 @@ def html_page(report: Report) -> str:
 def _html_claims(report: Report) -> Iterator[str]:
     if not report.judged:
         return
-    yield "<h2>What the paper shows, and what we got</h2>" if "Figure" in report.study.source else "<h2>Findings</h2>"
+    heading = "What the paper shows, and what we got" if report.study.of_paper else "Findings"
+    yield f"<h2>{heading}</h2>"
     yield '<div class="wide"><table><tr><th>claim</th><th>our runs</th><th></th></tr>'
     for one in report.judged:
         style = one.verdict.replace(" ", "-")

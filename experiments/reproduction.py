@@ -32,7 +32,7 @@ def write_reproduction(studies: Sequence[Study], runs: Path, path: Path) -> None
 def reproduction_page(studies: Sequence[Study], runs: Path) -> str:
     """The text of the page."""
     found = {study.name: _largest(study, runs) for study in studies}
-    paper = [study for study in studies if "made for this library" not in study.source]
+    paper = [study for study in studies if study.of_paper]
     own = [study for study in studies if study not in paper and study.claims]
     parts = [HEAD, "## Summary\n\n" + _summary(paper, found), "## The paper's figures"]
     parts += [_section(study, *found[study.name]) for study in paper]

@@ -20,6 +20,8 @@ from agents.registry import AGENTS
 from e3b_gym.envs.registry import suite_of
 
 SCALES = ("paper", "home", "smoke")
+OURS = "made for this library"
+"""Source of a study that is not in the paper."""
 Measure = Literal["success", "training success", "coverage", "frames per second"]
 
 
@@ -164,7 +166,7 @@ class Study:
     """FIGURE of `make reproduce` and `make report`."""
     title: str
     source: str
-    """Where it is in the paper: number and label."""
+    """Where it is in the paper, as number and label; OURS if it is not."""
     shows: str
     """What the paper shows there, or what the study asks."""
     tasks: tuple[Task, ...]
@@ -179,6 +181,11 @@ class Study:
     claims: tuple[Claim, ...] = ()
     note: str = ""
     """How our version differs."""
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether it is a figure or table of the paper."""
+        return self.source != OURS
 
     def runs(self, scale: str) -> list[Run]:
         """The runs at a scale: the first seed of everything, then the second."""

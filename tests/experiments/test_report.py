@@ -100,6 +100,22 @@ def test_the_page_needs_no_other_file_and_says_what_was_not_run(made):
     )
 
 
+def test_plots_that_the_runs_no_longer_allow_are_removed(runs, tmp_path):
+    first = STUDY.runs("home")[0]
+    shutil.copytree(runs / first.folder, tmp_path / "one" / first.folder)
+    out = tmp_path / "made"
+    out.mkdir()
+    (out / "aggregate.png").write_bytes(b"old")
+    (out / "tuning.md").write_text("mine")
+    drawn = quick_report(tmp_path / "one", out).plots
+    assert "aggregate" not in {plot.name for plot in drawn}
+    kinds = ("csv", "png", "svg")
+    assert {path.name for path in out.iterdir()} == {
+        "tuning.md",
+        *(f"{plot.name}.{kind}" for plot in drawn for kind in kinds),
+    }
+
+
 def test_a_report_is_the_same_when_it_is_made_again(made, runs, tmp_path):
     again = quick_report(runs, tmp_path / "made")
     for plot in again.plots:
