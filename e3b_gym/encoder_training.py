@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from e3b_gym.explorer import Explorer
+from e3b_gym.options import Count, Positive, check_fields
 from e3b_gym.unroll import Unroll
 
 
@@ -17,30 +17,22 @@ from e3b_gym.unroll import Unroll
 class TrainerConfig:
     """How the encoder learns."""
 
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Step size of Adam."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over each recorded rollout."""
-    batch_size: int = 1024
+    batch_size: Count = 1024
     """Transitions per minibatch, about."""
-    window: int = 32
+    window: Count = 32
     """At least this many consecutive steps stay together in a minibatch. Inside a window every observation is embedded
     once, although it ends one step and begins the next."""
-    max_grad_norm: float = 40.0
+    max_grad_norm: Positive = 40.0
     """Gradients are clipped to this norm."""
     seed: int = 0
     """Seed of the order of the minibatches."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "max_grad_norm"):
-            object.__setattr__(self, name, float(getattr(self, name)))  # numpy's numbers cannot be saved
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"{name} must be a positive number; got {getattr(self, name)}")
-        for name in ("epochs", "batch_size", "window", "seed"):
-            object.__setattr__(self, name, operator.index(getattr(self, name)))
-        for name in ("epochs", "batch_size", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        check_fields(self)
 
 
 def minibatches(unroll: Unroll, config: TrainerConfig, order: torch.Generator) -> Iterator[Unroll]:

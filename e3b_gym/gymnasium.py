@@ -28,6 +28,7 @@ from e3b_gym.buffer import EndingReader, autoreset_mode, last_of_single
 from e3b_gym.building import RECORD_STEPS, build_explorer, config_of
 from e3b_gym.config import BonusConfig
 from e3b_gym.online import OnlineExplorer
+from e3b_gym.options import Count, check
 from e3b_gym.reward import StepRewards
 from e3b_gym.saving import load_explorer, save_explorer
 from e3b_gym.unroll import tree_map
@@ -73,6 +74,7 @@ class _Explored:
         **objects: Any,
     ) -> Self:
         """Wraps `env` with what `save` wrote. No code in the file is run. Arguments as in `E3BRewardWrapper.load`."""
+        record_steps = check("record_steps", record_steps, Count)
         wrapper = cls(env, "none")  # type: ignore[call-arg]
         count = wrapper.explorer.num_envs
         wrapper.config, explorer = load_explorer(path, *wrapper._spaces, count, bonus, objects, record_steps)
@@ -116,6 +118,7 @@ class E3BVectorReward(_Explored, VectorWrapper):
     ) -> None:
         if not isinstance(env, VectorEnv):
             raise ValueError(f"E3BVectorReward wraps a gymnasium.vector.VectorEnv; got {type(env).__name__}")
+        record_steps = check("record_steps", record_steps, Count)
         refuse_second_bonus(env)
         super().__init__(env)
         self._mode = _autoreset_mode(env)
@@ -186,6 +189,7 @@ class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     ) -> None:
         if not isinstance(env, gym.Env):
             raise ValueError(f"E3BReward wraps a gymnasium.Env; got {type(env).__name__}")
+        record_steps = check("record_steps", record_steps, Count)
         refuse_second_bonus(env)
         RecordConstructorArgs.__init__(self, bonus=bonus, record_steps=record_steps, device=str(device), **settings)
         gym.Wrapper.__init__(self, env)

@@ -9,7 +9,7 @@ entry `observation`. Bits are spaces.MultiBinary, least significant first.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -19,8 +19,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from e3b_gym.envs.seeds import seeds_for
+from e3b_gym.options import Bound, WholeNumber, check
 
-Clock = bool | int | Literal["scalar"]
+Bits = Annotated[int, Bound(lambda value: 0 <= value <= 63, "a number of bits from 0 to 63")]
+Clock = bool | Bits | Literal["scalar"]
 DEFAULT_BITS = 10
 # Mixed into the seed, so that the noise does not use the random stream of the environment.
 _NOISE_STREAM = 0x6E6F697365
@@ -30,13 +32,10 @@ class _Extras:
     """The added entries: their spaces, and their values for one environment at one step."""
 
     def __init__(self, clock: Clock, noise: int) -> None:
-        if isinstance(clock, str) and clock != "scalar":
-            raise ValueError(f"clock must be True, False, a number of bits or 'scalar', got {clock!r}")
+        clock = check("clock", clock, Clock)
         self.scalar = clock == "scalar"
         self.bits = 0 if isinstance(clock, str) else DEFAULT_BITS if clock is True else int(clock)
-        self.noise = int(noise)
-        if not 0 <= self.bits <= 63 or self.noise < 0:
-            raise ValueError(f"clock must have 0 to 63 bits and noise 0 or more, got {clock!r} and {noise!r}")
+        self.noise: int = check("noise", noise, WholeNumber)
         if not (self.scalar or self.bits or self.noise):
             raise ValueError("nothing to add: set clock, noise or both")
 

@@ -36,6 +36,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from e3b_gym.errors import DamagedFileError
 from e3b_gym.files import UNFINISHED, atomic_write
+from e3b_gym.options import Count, check
 from e3b_gym.sb3.order import wrappers_inside
 from e3b_gym.sb3.wrapper import E3BRewardWrapper, find_wrapper
 
@@ -78,15 +79,11 @@ class E3BCheckpointCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
-        if save_freq < 1:
-            raise ValueError(f"save_freq must be at least 1; got {save_freq}")
-        if keep is not None and keep < 1:
-            raise ValueError(f"keep must be at least 1, or None for all; got {keep}")
-        self.save_freq = save_freq
+        self.save_freq: int = check("save_freq", save_freq, Count)
         self.folder = Path(save_path)
         self.name_prefix = name_prefix
-        self.keep = keep
-        self.save_replay_buffer = save_replay_buffer
+        self.keep: int | None = check("keep", keep, Count | None)
+        self.save_replay_buffer: bool = check("save_replay_buffer", save_replay_buffer, bool)
         self._due = False
         self._written: list[Path] = []  # oldest first
 

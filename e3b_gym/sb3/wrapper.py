@@ -29,7 +29,7 @@ from e3b_gym.building import build_explorer, config_of
 from e3b_gym.config import BonusConfig
 from e3b_gym.gymnasium import E3BReward, refuse_second_bonus
 from e3b_gym.online import OnlineExplorer
-from e3b_gym.options import UNSET, Unset
+from e3b_gym.options import UNSET, Unset, check
 from e3b_gym.reward import StepRewards
 from e3b_gym.saving import load_explorer, save_explorer
 from e3b_gym.sb3.vec_env import GymnasiumVecEnv
@@ -129,7 +129,7 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     @training.setter
     def training(self, value: bool) -> None:
-        self.explorer.training = value
+        self.explorer.training = check("training", value, bool)
 
     @property
     def norm(self) -> bool:
@@ -138,7 +138,7 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     @norm.setter
     def norm(self, value: bool) -> None:
-        self.explorer.mixer.norm = bool(value)
+        self.explorer.mixer.norm = check("norm", value, bool)
 
     @property
     def reset_infos(self) -> list[dict[str, Any]]:

@@ -122,6 +122,16 @@ def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, ca
     assert options not in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_two_learners_train_in_a_home(tmp_path):
+    """As DD-PPO did in the paper: each collects and learns, and gradients are averaged."""
+    options = ["ENV=Habitat-FloorPlan-v0", "engine=inline", "learners=2", "env.size=32", "log_seconds=0"]
+    sizes = ["n_envs=4", "n_steps=4", "batch_size=8", "STEPS=32"]
+    assert main([*options, *sizes, f"RUN={tmp_path}/run"]) == 0
+    assert int(rows(tmp_path / "run")[-1]["frames"]) == 32
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["config"]["clip_range"] is not None
+
+
 def test_the_papers_networks_train(tmp_path):
     words = ["PRESET=paper", "n_envs=2", "batch_size=8", "n_steps=4", "engine=inline", "log_seconds=0", "STEPS=8"]
     assert main(["ENV=MiniHack-LavaCross-Restricted-v0", f"RUN={tmp_path}/run", *words]) == 0

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from e3b_gym.envs.registry import Task, unknown
+from e3b_gym.options import check
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 
@@ -119,6 +120,9 @@ class GridView(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCons
         mission: bool = False,
         as_text: bool = False,
     ) -> None:
+        image_only = check("image_only", image_only, bool)
+        position = check("position", position, bool)
+        mission = check("mission", mission, bool)
         if image_only and (position or mission):
             raise ValueError("image_only=True returns the image alone, without position or mission; choose one")
         gymnasium.utils.RecordConstructorArgs.__init__(

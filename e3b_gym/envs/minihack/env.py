@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsInt, get_args
+from typing import Annotated, Any, ClassVar, SupportsInt
 
 import gymnasium
 import numpy as np
@@ -23,10 +23,12 @@ from e3b_gym.envs.minihack import render
 from e3b_gym.envs.minihack.crop import crop_into
 from e3b_gym.envs.minihack.game import CONTROL_KEYS, Game
 from e3b_gym.envs.minihack.tasks import TASKS, Layout, Task, with_layout
+from e3b_gym.options import Bound, Count, WholeNumber, check_fields
 
 DEFAULT_KEYS = ("glyphs", "blstats", "message")
 STONE = int(nethack.GLYPH_CMAP_OFF)
 """The glyph of solid stone: what NetHack shows where there is nothing to see."""
+Glyph = Annotated[int, Bound(lambda value: 0 <= value < nethack.MAX_GLYPH, f"a glyph, 0 to {nethack.MAX_GLYPH - 1}")]
 
 RENDER_MODES = ("ansi", "rgb_array")
 RENDER_KEYS = ("tty_chars", "tty_colors")
@@ -41,11 +43,11 @@ class Options:
     """NLE observations to return; "chars", "colors", "tty_chars", "inv_strs" and so on are possible too."""
     crop_size: int | tuple[int, int] | None = 9
     """Side, or (height, width), of the `glyphs_crop` around the hero; 0 or None for no crop."""
-    crop_pad: int = STONE
+    crop_pad: Glyph = STONE
     """Glyph outside the map. The default is solid stone; MiniHack's is 0, which is also the glyph of a giant ant."""
-    max_episode_steps: int | None = None
+    max_episode_steps: Count | None = None
     """Steps until `truncated`; None for the task's own limit."""
-    level_pool: int = 0
+    level_pool: WholeNumber = 0
     """For levels drawn by MiniGrid: 0 compiles a new level for every episode; k > 0 compiles one for each of the first
     k episodes after a seed and then draws among those k, which makes resets several times faster."""
     layout: Layout = "standard"
@@ -57,21 +59,14 @@ class Options:
 
     def __post_init__(self) -> None:
         known = [key for key, _ in NLE_SPACE_ITEMS if key not in _SECRET_KEYS]
-        unknown = [key for key in self.observation_keys if key not in known]
-        if unknown or not self.observation_keys or isinstance(self.observation_keys, str):
+        keys = self.observation_keys if isinstance(self.observation_keys, (list, tuple)) else ()
+        if not keys or any(key not in known for key in keys):
             raise ValueError(f"observation_keys={self.observation_keys!r}: choose some of {', '.join(known)}")
         if self.crop_size and not _is_crop_size(self.crop_size):
             raise ValueError(f"crop_size={self.crop_size!r}: give a positive int, (height, width), or 0 for no crop")
-        if not 0 <= self.crop_pad < nethack.MAX_GLYPH:
-            raise ValueError(f"crop_pad={self.crop_pad}: give a glyph, 0..{nethack.MAX_GLYPH - 1}")
-        if self.max_episode_steps is not None and self.max_episode_steps < 1:
-            raise ValueError(f"max_episode_steps={self.max_episode_steps}: give at least 1, or None for the task's own")
-        if self.level_pool < 0:
-            raise ValueError(f"level_pool={self.level_pool}: give 0 (new level every episode) or the number of levels")
-        if self.layout not in get_args(Layout):
-            raise ValueError(f"layout={self.layout!r}: choose one of {', '.join(get_args(Layout))}")
         if self.render_mode is not None and self.render_mode not in RENDER_MODES:
             raise ValueError(f"render_mode={self.render_mode!r}: choose None or one of {', '.join(RENDER_MODES)}")
+        check_fields(self)
 
     @property
     def crop_shape(self) -> tuple[int, ...]:

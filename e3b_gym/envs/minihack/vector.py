@@ -25,6 +25,7 @@ from e3b_gym.envs.minihack.env import RENDER_MODES, Options, find_task
 from e3b_gym.envs.minihack.game import Game
 from e3b_gym.envs.minihack.tasks import Task, with_layout
 from e3b_gym.envs.seeds import seeds_for
+from e3b_gym.options import Count, check
 
 Batch = dict[str, NDArray[Any]]
 
@@ -51,9 +52,10 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
 
     def __init__(self, task: str | Task, num_envs: int, copy: bool = True, **options: Any) -> None:
         self._games: list[Game] = []  # first, for `close` after a refused argument
-        if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs}: give at least 1")
-        self.options, self.num_envs, self.copy = Options(**options), num_envs, copy
+        num_envs = check("num_envs", num_envs, Count)
+        self.num_envs = num_envs
+        self.copy: bool = check("copy", copy, bool)
+        self.options = Options(**options)
         self.task = with_layout(find_task(task), self.options.layout)
         self.render_mode = self.options.render_mode
         self.single_observation_space = self.options.observation_space()
