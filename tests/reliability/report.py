@@ -1,6 +1,6 @@
 """The table of results/reliability/README.md, made from the JSON files next to it.
 
-    python -m tests.reliability.report [results/reliability]
+    python -m tests.reliability.report [OUT=results/reliability]
 
 Only the part between the two marks is written; other sections of the page stay as they are.
 """
@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from e3b_gym.command import answer, read_options
 
 START, END = "<!-- faults: made by tests.reliability.report -->", "<!-- end of faults -->"
 WHAT = {
@@ -18,7 +21,7 @@ WHAT = {
     "kills": "`kill -9` at a random moment, then `RESUME=1`; at the end each of the three runs trains to its end",
     "actors": "actors of one run killed or stopped (SIGSTOP)",
     "writes": "no space, read-only or EIO at each write of a run, once and from then on",
-    "soak": "training under kills and lost actors all the while",
+    "soak": "training with continuous kills and actor failures",
 }
 
 
@@ -47,13 +50,23 @@ def table(folder: Path) -> str:
     return head + "\n".join(rows)
 
 
-def main() -> int:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "results/reliability")
+def write(folder: Path) -> int:
+    """Writes the table into the page of the folder."""
     page = folder / "README.md"
     before, _, rest = page.read_text().partition(START)
     after = rest.partition(END)[2]
     page.write_text(f"{before}{START}\n{table(folder)}\n{END}{after}")
     return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = {"OUT": (Path, Path("results/reliability"))}
+    return answer(
+        arguments,
+        __doc__ or "",
+        lambda words: partial(write, read_options(words, **options).out),
+        needs_options=False,
+    )
 
 
 if __name__ == "__main__":
