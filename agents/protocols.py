@@ -1,4 +1,4 @@
-"""What an agent brings to `make train`, `make evaluate` and `make watch`: a trainee that reports updates, a player."""
+"""The interface of an agent for `make train`, `evaluate` and `watch`: a trainee that reports updates, a player."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Update:
-    """What one rollout brought; with several learners, one of each.
+    """The results of one rollout; with several learners, one of each.
 
     Attributes:
         frames: environment steps so far, in all parts of the run.

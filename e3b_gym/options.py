@@ -58,7 +58,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
     """Returns the value if the annotation `kind` allows it.
 
     Raises:
-        ValueError: names the option, what it must be, and what it got.
+        ValueError: names the option, what it must be, and the value passed.
     """
     plain = value.item() if isinstance(value, np.generic) else value
     for one in _members(kind):

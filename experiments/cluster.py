@@ -58,7 +58,7 @@ class RayScheduler(Scheduler):
         self._remote = remote(num_cpus=1, max_retries=-1)(train_and_measure)
 
     def _claim(self, job: Job) -> None:
-        """Hands the job to Ray, unless somebody else has it; the machine that gets it claims it."""
+        """Submits the job to Ray unless another process has claimed it."""
         claim = self._hold(job)
         if claim is None:  # a task would wait on a core of the cluster
             job.state = State.ELSEWHERE

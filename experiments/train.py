@@ -280,7 +280,7 @@ class NotSavedError(Exception):
 
 
 class _Saver:
-    """Saves now and then."""
+    """Saves checkpoints periodically."""
 
     def __init__(self, trainee: Trainee, options: RunOptions) -> None:
         self._trainee, self._period = trainee, 60 * options.checkpoint_minutes

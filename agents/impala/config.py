@@ -64,7 +64,7 @@ class Config(RunConfig):
     ent_coef_final: NotNegative | None = None
     """`ent_coef` changes linearly to this value over the run's `steps`; None keeps it constant."""
     uniform_coef: NotNegative = 0.0
-    """Weight of KL(uniform, pi) in the loss, which keeps every action alive.
+    """Weight of KL(uniform, pi) in the loss, which keeps the probability of every action away from 0.
 
     The pull of the entropy on an action vanishes with its probability, this one does not: an action with advantage -A
     settles near uniform_coef / (A * number of actions).

@@ -32,7 +32,7 @@ class Environments:
     """Where a model's environments come from.
 
     Attributes:
-        name: the id; for environments of the user, what made them, in parentheses.
+        name: the id; for custom environments, what made them, in parentheses.
         make: makes a batch of them.
         vec_env: the user's VecEnv, if they came as one.
     """
@@ -46,7 +46,7 @@ class Environments:
         """From the argument of a model."""
         if isinstance(env, str):
             if is_custom(env):
-                raise ValueError(f"this model was trained in an environment of the user, {env}; pass env=")
+                raise ValueError(f"this model was trained in a custom environment, {env}; pass env=")
             return cls(env, make_envs)
         if isinstance(env, VecEnv):
             if find_wrapper(env) is not None:
@@ -67,7 +67,10 @@ class Environments:
         if self.vec_env is None:
             return
         if learners > 1:
-            raise ValueError("a VecEnv is stepped in this process, so it serves one learner; pass a function instead")
+            raise ValueError(
+                "a VecEnv is stepped in this process, so it supports only learners=1; pass a function that makes the "
+                "environment"
+            )
         if engine != "inline":
             raise ValueError("a VecEnv is stepped in this process; pass engine='inline', or a function for processes")
         if n_envs != self.vec_env.num_envs:
@@ -83,7 +86,7 @@ class Environments:
 
 
 def is_custom(name: str) -> bool:
-    """Whether `name` is that of environments of the user, which cannot be made from it."""
+    """Whether `name` is that of custom environments, which cannot be made from it."""
     return name.startswith("(")
 
 

@@ -287,13 +287,13 @@ class IMPALA:
 
         Args:
             path: as given to `save`, or the folder of an exported agent (`make agents`), whose optimisers are new.
-            env: needed if the model was trained in an environment of the user; default: the saved id.
+            env: needed if the model was trained in a custom environment; default: the saved id.
             **options: arguments of the constructor that replace saved ones, such as tensorboard_log or n_envs.
         """
         saved = read_model(path)
         config = saved.config
         if env is None and is_custom(config.env):
-            raise ValueError(f"{path} was trained in an environment of the user, {config.env}; pass env=")
+            raise ValueError(f"{path} was trained in a custom environment, {config.env}; pass env=")
         if isinstance(env, VecEnv):
             options = {"n_envs": env.num_envs, **options}
         model = cls.from_config(config, env, **options)

@@ -33,7 +33,7 @@ _GRACE_SECONDS = 5.0  # for learners to close their environments
 _REPORT_SECONDS = 30.0  # for a learner that was lost to end its process
 _REPORT_LENGTH = 5_000  # characters of a traceback; as JSON they fit into a pipe (64 KiB) whatever they are
 _PR_SET_PDEATHSIG = 1
-_PLACE_SECONDS = 30.0  # for all learners to start, before the user is told who is missing
+_PLACE_SECONDS = 30.0  # for all learners to start, before a warning names those that are missing
 _PROGRAM = "from agents.impala.team import main; main()"
 
 
@@ -117,7 +117,7 @@ class Member(Protocol):
         """Why it ended; None if it has not."""
 
     def end(self, grace: float) -> None:
-        """Ends it; one that was told to stop has `grace` seconds for it."""
+        """Ends it; one that was asked to stop has `grace` seconds for it."""
 
 
 class Place(Protocol):
@@ -154,20 +154,20 @@ class Team:
 
     def _wait_for(self, store: TCPStore) -> None:
         """Returns when all have started; one that cannot start is an error at once."""
-        waiting, began, told = list(self._members), time.monotonic(), False
+        waiting, began, warned = list(self._members), time.monotonic(), False
         while waiting:
             for member in waiting:
                 if (reason := member.reason()) is not None:
                     raise reason
             waiting = [member for member in waiting if not store.check([_joined(member.rank)])]
-            if waiting and not told and time.monotonic() - began > _PLACE_SECONDS:
+            if waiting and not warned and time.monotonic() - began > _PLACE_SECONDS:
                 names = ", ".join(str(member.rank) for member in waiting)
                 warnings.warn(f"waiting for learner {names}: not started yet", RuntimeWarning, stacklevel=4)
-                told = True
+                warned = True
             time.sleep(0.02)
 
     def failure(self, error: PeerLostError) -> Exception:
-        """Why a learner was lost, as far as it can be told."""
+        """Why a learner was lost, as far as is known."""
         deadline = time.monotonic() + _REPORT_SECONDS
         reason: Exception = LearnerError(f"{error}; all learners stopped")
         while time.monotonic() < deadline:
@@ -181,7 +181,7 @@ class Team:
         return reason
 
     def close(self, *, at_once: bool = False) -> None:
-        """Ends the learners; those that were told to stop have some time for it."""
+        """Ends the learners; those that were asked to stop have some time for it."""
         deadline = time.monotonic() + (0.0 if at_once else _GRACE_SECONDS)
         for member in self._members:
             member.end(deadline - time.monotonic())

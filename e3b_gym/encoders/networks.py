@@ -1,4 +1,4 @@
-"""Networks: what the policy and the bonus of a run see with. A suite may bring its own; the generic ones serve all.
+"""The networks of a run's policy and bonus. A suite may define its own; otherwise the generic networks are used.
 
 suite      net     trunk of the policy           LSTM       phi
 MiniHack   paper   four trunks, 1024             1024       the same, no LSTM

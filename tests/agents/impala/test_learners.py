@@ -230,7 +230,7 @@ def test_a_learner_that_diverges_stops_the_run_with_its_own_reason():
 def test_learners_must_divide_an_update():
     with pytest.raises(ValueError, match=r"multiple of learners.*got learners=3"):
         small(learners=3)
-    with pytest.raises(ValueError, match="serves one learner"):
+    with pytest.raises(ValueError, match="supports only learners=1"):
         IMPALA(DummyVecEnv([NotANumber] * 4), learners=2, **SMALL)
 
 

@@ -329,7 +329,7 @@ def test_a_saved_model_continues_as_it_was(tmp_path):
 
 def test_a_model_of_a_users_environment_needs_it_to_load(tmp_path):
     IMPALA(corridors(), bonus="e3b", bonus_options={"episodic": False}, **SMALL).learn(32).save(tmp_path / "model.zip")
-    with pytest.raises(ValueError, match=r"trained in an environment of the user, \(DummyVecEnv\); pass env="):
+    with pytest.raises(ValueError, match=r"trained in a custom environment, \(DummyVecEnv\); pass env="):
         IMPALA.load(tmp_path / "model")
     with pytest.warns(UserWarning, match="remembers 4 environments, but there are 3 here"):
         other = IMPALA.load(tmp_path / "model", env=corridors(3))
