@@ -1,7 +1,10 @@
 """The hyper-parameter tables of the paper's appendix, number by number, against what PRESET=paper resolves to."""
 
 import pytest
+import torch
 
+from agents.impala.rmsprop import RMSprop
+from agents.ppo.model import add_bonus, make_envs, make_model
 from experiments.paper_tables import HABITAT, MINIHACK, TABLES
 from experiments.settings import resolve
 
@@ -40,3 +43,17 @@ def test_numbers_that_are_no_option_of_their_own():
     assert (habitat["extrinsic"], habitat["hidden"]) == (0.0, 0)
     minihack = options(MINIHACK, "impala", "e3b")
     assert (minihack["net"], minihack["optimizer"], minihack["n_epochs"]) == ("paper", "rmsprop", 1)
+
+
+def test_numbers_of_the_optimisers_and_schedules():
+    """RMSprop without momentum; Adam's epsilon, a constant learning rate and a constant clip with PPO."""
+    weight = torch.zeros(1, requires_grad=True)
+    assert RMSprop([weight], lr=1e-4, alpha=0.99, eps=1e-5).param_groups[0]["momentum"] == 0
+    given = {"env": "Rooms-K3-v0", "n_envs": "2", "n_steps": "8", "batch_size": "16", "lstm": "8", "dim": "8"}
+    config = resolve("recurrent_ppo", "home", given).config
+    venv = add_bonus(config, make_envs(config, 0))
+    model = make_model(config, venv)
+    assert model.policy.optimizer.param_groups[0]["eps"] == 1e-5
+    assert model.lr_schedule(1.0) == model.lr_schedule(0.1) == config.learning_rate
+    assert model.clip_range(1.0) == model.clip_range(0.1) == config.clip_range
+    venv.close()
