@@ -268,6 +268,18 @@ def test_save_and_load_continue_exactly(single: bool, tmp_path: Path) -> None:
     assert run(loaded) == run(env)
 
 
+@pytest.mark.parametrize("wrong", ["abc", 0, 1.5, True])
+def test_record_steps_that_are_no_whole_number_are_refused(wrong: Any, tmp_path: Path) -> None:
+    message = f"^record_steps must be a whole number of at least 1; got {wrong!r}$"
+    with pytest.raises(ValueError, match=message):
+        E3BVectorReward(batch(), "count", record_steps=wrong)
+    with pytest.raises(ValueError, match=message):
+        E3BReward(Walk(), "count", record_steps=wrong)
+    E3BReward(Walk(), "count", record_steps=np.int64(8)).save(tmp_path / "bonus.pt")
+    with pytest.raises(ValueError, match=message):
+        E3BReward.load(tmp_path / "bonus.pt", Walk(), record_steps=wrong)
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match=r"wraps a gymnasium\.vector\.VectorEnv; got Walk"):
         E3BVectorReward(Walk())  # type: ignore[arg-type]

@@ -53,6 +53,18 @@ def test_what_is_seen_can_be_chosen() -> None:
         make(id, image_only=True, position=True)
 
 
+@pytest.mark.parametrize("option", ["image_only", "position", "mission"])
+@pytest.mark.parametrize("wrong", ["no", 1, None])
+def test_an_option_that_is_not_true_or_false_is_refused(option: str, wrong: object) -> None:
+    with pytest.raises(ValueError, match=f"^{option} must be true or false; got {wrong!r}$"):
+        make("MiniGrid-DoorKey-8x8-v0", **{option: wrong})
+
+
+def test_numpy_truth_values_are_true_or_false() -> None:
+    env = make("MiniGrid-DoorKey-8x8-v0", image_only=np.bool_(False), mission=np.bool_(True))
+    assert set(env.observation_space) == {"image", "direction", "mission"}
+
+
 def test_the_board_is_not_taken_for_a_photograph() -> None:
     """Its bounds are those of the symbols, so Stable-Baselines3 flattens it instead of sending it through a CNN."""
     space = make("MiniGrid-DoorKey-5x5-v0").observation_space["image"]

@@ -390,19 +390,29 @@ def test_closing_twice_is_fine_and_a_closed_environment_says_so(make):
         ({"crop_size": -3}, "crop_size=-3"),
         ({"crop_size": (3, 0)}, "crop_size"),
         ({"crop_size": 2.5}, "crop_size=2.5"),
-        ({"crop_pad": -1}, "crop_pad=-1"),
+        ({"crop_pad": -1}, "crop_pad must be a glyph, 0 to [0-9]+; got -1"),
+        ({"crop_pad": "abc"}, "crop_pad must be a glyph, 0 to [0-9]+; got 'abc'"),
         ({"observation_keys": ["glyphs", "nonsense"]}, "nonsense"),
         ({"observation_keys": "glyphs"}, "observation_keys='glyphs'"),
         ({"observation_keys": []}, "observation_keys"),
+        ({"observation_keys": 5}, "observation_keys=5"),
         ({"observation_keys": ["internal"]}, "internal"),
-        ({"max_episode_steps": 0}, "max_episode_steps=0"),
-        ({"level_pool": -1}, "level_pool=-1"),
+        ({"max_episode_steps": 0}, "max_episode_steps must be a whole number of at least 1 or None; got 0"),
+        ({"max_episode_steps": "9"}, "max_episode_steps must be a whole number of at least 1 or None; got '9'"),
+        ({"level_pool": -1}, "level_pool must be a whole number, 0 or more; got -1"),
+        ({"level_pool": "abc"}, "level_pool must be a whole number, 0 or more; got 'abc'"),
+        ({"level_pool": True}, "level_pool must be a whole number, 0 or more; got True"),
         ({"render_mode": "human"}, "render_mode='human'"),
     ],
 )
 def test_bad_options_are_named(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         minihack.make(FREEZE, **options)
+
+
+def test_options_may_be_numpy_numbers(make):
+    options = make(FREEZE, level_pool=np.int64(2), max_episode_steps=np.int32(9), crop_pad=np.int16(0)).options
+    assert (options.level_pool, options.max_episode_steps, options.crop_pad) == (2, 9, 0)
 
 
 def test_unknown_ids_and_unknown_options_are_named():

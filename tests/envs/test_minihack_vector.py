@@ -146,9 +146,26 @@ def test_bad_actions_are_refused(actions, complaint, make_vec):
         env.step(actions)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"num_envs": 0}, "num_envs must be a whole number of at least 1; got 0"),
+        ({"num_envs": "2"}, "num_envs must be a whole number of at least 1; got '2'"),
+        ({"copy": "no"}, "copy must be true or false; got 'no'"),
+        ({"copy": 0}, "copy must be true or false; got 0"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(arguments, complaint, make_vec):
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        make_vec(FREEZE, **{"num_envs": 2, **arguments})
+
+
+def test_arguments_may_be_numpy_numbers(make_vec):
+    env = make_vec(FREEZE, np.int64(2), copy=np.bool_(False))
+    assert (env.num_envs, env.copy) == (2, False)
+
+
 def test_bad_arguments_are_refused(make_vec):
-    with pytest.raises(ValueError, match="num_envs=0"):
-        make_vec(FREEZE, 0)
     with pytest.raises(ValueError, match="crop_size=-1"):
         make_vec(FREEZE, 2, crop_size=-1)
     with pytest.raises(ValueError, match="3 seeds for 2"):

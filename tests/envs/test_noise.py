@@ -94,15 +94,24 @@ def test_seeds_may_be_given_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clock": "binary"}, "clock must be True"),
-        ({"clock": 64}, "0 to 63 bits"),
-        ({"noise": -1}, "noise 0 or more"),
+        ({"clock": "binary"}, "clock must be true or false or a number of bits from 0 to 63 or 'scalar'; got 'binary'"),
+        ({"clock": 64}, "clock must be .* a number of bits from 0 to 63 .*; got 64"),
+        ({"clock": 2.5}, "clock must be .*; got 2.5"),
+        ({"clock": None, "noise": 3}, "clock must be .*; got None"),
+        ({"noise": -1}, "noise must be a whole number, 0 or more; got -1"),
+        ({"noise": "abc"}, "noise must be a whole number, 0 or more; got 'abc'"),
+        ({"noise": 2.5}, "noise must be a whole number, 0 or more; got 2.5"),
         ({}, "nothing to add"),
     ],
 )
 def test_wrong_settings_are_named(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NoisyObservation(make(CARTPOLE), **options)
+
+
+def test_clock_and_noise_may_be_numpy_numbers() -> None:
+    space = NoisyObservation(make(CARTPOLE), clock=np.bool_(True), noise=np.int64(3)).observation_space
+    assert (space["clock"], space["noise"]) == (spaces.MultiBinary(10), spaces.MultiBinary(3))
 
 
 def test_noise_is_not_added_twice() -> None:

@@ -122,13 +122,39 @@ def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
     assert wrapper.explorer.optimizer.param_groups[0]["lr"] == 3e-4
     for wrong, message in (
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
-        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
         ({"every": 0}, "every must be at least 1 step"),
     ):
         with pytest.raises(ValueError, match=message):
             EncoderUpdateCallback(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"wrap it: E3BRewardWrapper\(venv\)"):
         A2C("MlpPolicy", DummyVecEnv(walks(1)), **CPU).learn(5, callback=EncoderUpdateCallback())
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "allowed"),
+    [
+        ("learning_rate", "1e-3", "a positive number"),
+        ("max_grad_norm", "abc", "a positive number"),
+        ("epochs", "3", "a whole number of at least 1"),
+        ("epochs", 2.0, "a whole number of at least 1"),
+        ("batch_size", True, "a whole number of at least 1"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named(name: str, wrong: Any, allowed: str) -> None:
+    message = f"^{name} must be {allowed}; got {wrong!r}$"
+    with pytest.raises(ValueError, match=message):
+        EncoderUpdateCallback(**{name: wrong})
+    with pytest.raises(ValueError, match=message):
+        with_bonus().train_encoder(**{name: wrong})
+
+
+def test_settings_of_the_encoder_may_be_numpy_numbers() -> None:
+    wrapper = with_bonus()
+    wrapper.train_encoder(learning_rate=np.float32(0.5), epochs=np.int64(2))
+    trainer = wrapper.explorer.trainer
+    assert (trainer.learning_rate, trainer.epochs) == (0.5, 2)
+    assert (type(trainer.learning_rate), type(trainer.epochs)) == (float, int)  # numpy's numbers cannot be saved
 
 
 def test_an_encoder_that_diverges_is_an_error_that_names_the_loss() -> None:

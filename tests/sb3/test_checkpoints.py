@@ -115,11 +115,27 @@ def test_a_checkpoint_with_an_own_encoder_resumes_with_it(tmp_path: Path) -> Non
     assert_equal(resumed.explorer.state_dict(), wrapper.explorer.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"save_freq": 0}, "save_freq must be a whole number of at least 1; got 0"),
+        ({"save_freq": "8"}, "save_freq must be a whole number of at least 1; got '8'"),
+        ({"keep": 0}, "keep must be a whole number of at least 1 or None; got 0"),
+        ({"keep": "3"}, "keep must be a whole number of at least 1 or None; got '3'"),
+        ({"save_replay_buffer": "no"}, "save_replay_buffer must be true or false; got 'no'"),
+    ],
+)
+def test_a_wrong_option_of_the_checkpoints_is_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        E3BCheckpointCallback(**{"save_freq": 1, "save_path": tmp_path, **options})
+
+
+def test_options_of_the_checkpoints_may_be_numpy_numbers(tmp_path: Path) -> None:
+    made = E3BCheckpointCallback(np.int64(8), tmp_path, keep=np.int32(2), save_replay_buffer=np.bool_(False))
+    assert (made.save_freq, made.keep, made.save_replay_buffer) == (8, 2, False)
+
+
 def test_checkpoint_mistakes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="save_freq must be at least 1"):
-        E3BCheckpointCallback(0, tmp_path)
-    with pytest.raises(ValueError, match="keep must be at least 1"):
-        E3BCheckpointCallback(1, tmp_path, keep=0)
     with pytest.raises(FileNotFoundError, match=r"no checkpoint e3b_<steps>_steps\.zip"):
         resume(tmp_path, PPO, same_length())
     with pytest.raises(ValueError, match="use SB3's CheckpointCallback"):

@@ -209,6 +209,20 @@ def test_norm_and_training_flags() -> None:
     assert (constructed.training, constructed.norm) == (False, False)
 
 
+@pytest.mark.parametrize("flag", ["training", "norm"])
+@pytest.mark.parametrize("wrong", ["no", 0, None])
+def test_a_flag_that_is_not_true_or_false_is_refused(flag: str, wrong: Any) -> None:
+    message = f"^{flag} must be true or false; got {wrong!r}$"
+    with pytest.raises(ValueError, match=message):
+        E3BRewardWrapper(venv_of(), "count", **{flag: wrong})
+    wrapper = E3BRewardWrapper(venv_of(), "count")
+    with pytest.raises(ValueError, match=message):
+        setattr(wrapper, flag, wrong)
+    assert getattr(wrapper, flag) is True
+    setattr(wrapper, flag, np.bool_(False))
+    assert getattr(wrapper, flag) is False
+
+
 def test_save_and_load_continue_exactly(tmp_path: Path) -> None:
     """After loading, rewards and the next training agree bit by bit."""
     wrapper = E3BRewardWrapper(venv_of(), "e3b-nonepisodic", seed=0, beta=np.float64(0.3), clip=2.5)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, SupportsInt
+from typing import Annotated, Any, ClassVar, SupportsInt, get_args
 
 import gymnasium
 import numpy as np
@@ -64,6 +64,8 @@ class Options:
             raise ValueError(f"observation_keys={self.observation_keys!r}: choose some of {', '.join(known)}")
         if self.crop_size and not _is_crop_size(self.crop_size):
             raise ValueError(f"crop_size={self.crop_size!r}: give a positive int, (height, width), or 0 for no crop")
+        if self.layout not in get_args(Layout):
+            raise ValueError(f"layout={self.layout!r}: choose one of {', '.join(get_args(Layout))}")
         if self.render_mode is not None and self.render_mode not in RENDER_MODES:
             raise ValueError(f"render_mode={self.render_mode!r}: choose None or one of {', '.join(RENDER_MODES)}")
         check_fields(self)
