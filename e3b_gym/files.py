@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ UNFINISHED = ".part"
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, *, shared: bool = False) -> Iterator[Path]:
     """Gives the path of a temporary file next to `path`, which replaces `path` when the block ends.
 
     After an error in the block the temporary file is removed and `path` is unchanged. On return the content is on the
@@ -20,9 +21,15 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
         with atomic_write("run/config.yaml") as temporary:
             temporary.write_text(text)
+
+    Args:
+        path: the file.
+        shared: several processes may write it at the same time. Each has its own temporary file; the last one to end
+            its block wins.
     """
     path = Path(path)
-    temporary = path.with_name(path.name + UNFINISHED)
+    own = f".{uuid.uuid4().hex}" if shared else ""
+    temporary = path.with_name(path.name + own + UNFINISHED)
     try:
         yield temporary
         _sync(temporary)

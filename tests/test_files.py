@@ -38,6 +38,17 @@ def test_the_earlier_content_stays_until_the_new_is_complete(tmp_path: Path) -> 
     assert path.read_text() == "second"
 
 
+def test_a_shared_file_may_be_written_by_several_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    with atomic_write(path, shared=True) as one:
+        with atomic_write(path, shared=True) as other:
+            one.write_text("one")
+            other.write_text("the other")
+        assert path.read_text() == "the other"
+    assert path.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_tensors_and_plain_values_come_back(tmp_path: Path) -> None:
     content = {"weights": torch.arange(3.0), "names": ["a", ("b", None)], "numbers": {"one": 1, "half": 0.5}}
     save_tensors(tmp_path / "file.pt", content)

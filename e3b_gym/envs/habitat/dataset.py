@@ -23,6 +23,7 @@ import numpy as np
 
 from e3b_gym.envs.habitat import dice, furniture, homes, materials, navigation, plan
 from e3b_gym.envs.habitat.homes import SEED, SPLITS
+from e3b_gym.files import atomic_write
 
 EPISODES_PER_HOME = 5
 AGENT_HEIGHT = 1.5
@@ -44,9 +45,8 @@ def write_split(split: str) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         content = gzip.compress(json.dumps({"episodes": _episodes(split)}).encode(), mtime=0)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
+        with atomic_write(path, shared=True) as temporary:
+            temporary.write_bytes(content)
     return path
 
 
