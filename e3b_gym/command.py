@@ -110,7 +110,8 @@ def one_line(error: Exception) -> str:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch could not allocate memory; on the CPU it raises RuntimeError without a specific class."""
+    """Whether torch could not allocate memory."""
+    # The text decides, here only: on the CPU torch raises RuntimeError, without a class for this.
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 

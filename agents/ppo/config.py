@@ -18,9 +18,13 @@ class PPOConfig(RunConfig):
     """One PPO run; the options that all agents share are in RunConfig."""
 
     bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("e3b"))
+    """As in RunConfig, but with the preset "default", which is for small machines; RunConfig has the paper's."""
     net: Literal["paper", "fast"] | None = "fast"
+    """As in RunConfig, but by default the smaller network, for small machines."""
     dim: Count | None = 64
+    """As in RunConfig, but 64, the size in the bonus's preset "default"."""
     steps: Count = 10_000_000
+    """As in RunConfig, but a fifth of the paper's, for small machines."""
 
     n_envs: Count = 64
     """Number of environments."""
