@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from e3b_gym.bonuses.methods import trains_weights
 from e3b_gym.config import BonusConfig
 from e3b_gym.devices import parse_device
 from e3b_gym.envs import check_options
@@ -91,6 +92,9 @@ class RunConfig:
             reasons["net"] = f"there is one network for {self.env}"
         if not self.recurrent:
             reasons["lstm"] = "the policy of this agent has no LSTM"
+        if not trains_weights(str(self.bonus.method), self.bonus.options):
+            why = f"the bonus {self.bonus.method} has no weights to train"
+            reasons |= {name: why for name in field_types(type(self)) if name.startswith("encoder_")}
         reasons |= {f"bonus.{name}": reason for name, reason in self.bonus.without_effect().items()}
         return reasons
 

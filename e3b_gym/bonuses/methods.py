@@ -90,6 +90,10 @@ class NoBonus(Bonus):
         return torch.zeros(unroll.done.shape, device=unroll.done.device)
 
 
+def _none(spaces: Spaces) -> Bonus:
+    return NoBonus()
+
+
 def _e3b(
     spaces: Spaces,
     *,
@@ -167,7 +171,7 @@ def _e3b_x_noveld(spaces: Spaces, *, alpha: NotNegative = 0.1, **e3b: Any) -> Bo
 
 
 METHODS: dict[str, Callable[..., Bonus]] = {
-    "none": lambda spaces: NoBonus(),
+    "none": _none,
     "e3b": _e3b,
     "e3b-random": partial(_e3b, representation="random"),
     "e3b-policy": partial(_e3b, representation="policy"),
@@ -261,6 +265,14 @@ def method_defaults(name: str) -> dict[str, Any]:
     dim = inspect.signature(make_bonus).parameters["dim"].default
     fixed = getattr(METHODS[name], "keywords", {})  # of a variant, such as episodic=False
     return {option: parameter.default for option, parameter in _parameters(name).items()} | {"dim": dim} | fixed
+
+
+def trains_weights(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the losses of a method train weights; True for a method that is not of this module."""
+    function = getattr(METHODS[name], "func", METHODS[name])  # of a variant
+    if function is _e3b:
+        return (method_defaults(name) | dict(options))["representation"] == "inverse"
+    return function not in (_none, _count, _first_visit)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch import nn
 
 from e3b_gym.bonuses import METHODS, PolicyFeatures, make_bonus
+from e3b_gym.bonuses.methods import trains_weights
 from e3b_gym.checks import check_bonus, run, sample_unroll
 from e3b_gym.config import PRESETS, BonusConfig
 from e3b_gym.encoders import make_encoder, sample_rows
@@ -97,6 +98,20 @@ def test_nothing_is_trained_in_the_random_and_the_policy_encoder():
         assert not any(weights.requires_grad for weights in bonus.parameters())
         unroll = sample_unroll(NETHACK_LIKE, ACTIONS)
         assert bonus.loss(bonus.embed(unroll), unroll) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in METHODS),
+        ("e3b", {"representation": "random"}),
+        ("e3b-random", {"representation": "inverse"}),
+    ]
+    + [("e3b-x-rnd", {"representation": "random"})],
+)
+def test_the_methods_with_weights_to_train_are_known_without_building_them(name, options):
+    weights = any(weight.requires_grad for weight in build(name, **options).parameters())
+    assert trains_weights(name, options) == weights
 
 
 def test_the_policy_encoder_follows_the_policy():

@@ -281,6 +281,15 @@ def test_a_preset_file_with_a_name_that_means_nothing_is_an_error(content, tmp_p
         ),
         ("impala", {"extrinsic": "0", "penalties": "0.5"}, "bonus.penalties= has no effect: extrinsic=0"),
         ("ppo", {"hidden": "0", "hidden_layers": "2"}, "hidden_layers= has no effect: hidden=0"),
+        (
+            "impala",
+            {"method": "none", "encoder_learning_rate": "1e-3"},
+            "encoder_learning_rate= has no effect: the bonus none has no weights to train",
+        ),
+        ("impala", {"method": "e3b-random", "encoder_max_grad_norm": "1"}, "encoder_max_grad_norm= has no effect"),
+        ("impala", {"representation": "policy", "encoder_learning_rate": "1"}, "the bonus e3b has no weights"),
+        ("ppo", {"method": "count-position", "encoder_batch_size": "64"}, "encoder_batch_size= has no effect"),
+        ("recurrent_ppo", {"method": "first-visit", "encoder_epochs": "2"}, "encoder_epochs= has no effect"),
     ],
 )
 def test_an_option_without_effect_is_refused_with_the_reason(agent, given, reason):
@@ -292,7 +301,7 @@ def test_an_option_without_effect_is_refused_with_the_reason(agent, given, reaso
 @pytest.mark.parametrize("agent", sorted(LEARNING))
 @pytest.mark.parametrize("method", ["none", "count", "e3b-random"])
 def test_methods_are_compared_with_the_same_options(agent, suite, method):
-    given = {"env": ENVS[suite], "method": method, "beta": "0.1", "encoder_learning_rate": "1e-3"}
+    given = {"env": ENVS[suite], "method": method, "beta": "0.1", "normaliser": "none"}
     assert resolve(agent, "home", given).config.bonus.beta == 0.1
 
 

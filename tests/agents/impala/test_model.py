@@ -65,6 +65,7 @@ class Corridor(gym.Env):
         ({"bonus": BonusConfig.of("e3b"), "bonus_options": {"beta": 1.0}}, "no effect with a BonusConfig"),
         ({"optimizer": "adam", "rms_alpha": 0.5}, "rms_alpha has no effect: the optimizer is adam"),
         ({"engine": "inline", "ray_address": "x"}, "ray_address has no effect: the engine is inline"),
+        ({"bonus": "count", "encoder_learning_rate": 0.1}, "encoder_learning_rate has no effect: the bonus count has"),
     ],
 )
 def test_an_option_without_effect_is_refused_with_the_reason(given, message):
