@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.impala.config import ENGINES
 from agents.registry import AGENTS
 from e3b_gym.bonuses import METHODS
 from e3b_gym.envs.registry import SUITES
@@ -22,7 +23,7 @@ BLOCK = re.compile(r"^```(?:python|yaml)\n(?:# (\S+\.(?:py|yaml))\n)?(.*?)^```",
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on Python's path; what is registered and imported in the test is removed after it."""
-    before = dict(METHODS), dict(AGENTS), list(SUITES), set(sys.modules)
+    before = dict(METHODS), dict(AGENTS), list(SUITES), set(sys.modules), dict(ENGINES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -31,6 +32,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     AGENTS.clear()
     AGENTS.update(before[1])
     SUITES[:] = before[2]
+    ENGINES.clear()
+    ENGINES.update(before[4])
     for name in set(sys.modules) - before[3]:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]

@@ -6,23 +6,31 @@ the authors' code where the paper is silent); the suites' presets.yaml hold what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from agents.run_config import RunConfig
 from e3b_gym.devices import find_device, parse_device
-from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
+from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber, closest
+
+ENGINES: dict[str, Callable[..., Any] | str] = {
+    "inline": "agents.impala.engines.inline:InlineEngine",
+    "process": "agents.impala.engines.process:ProcessEngine",
+    "ray": "agents.impala.engines.ray:RayEngine",
+}
+"""The engines by name, each as a class or where it is; `agents.impala.engines.register_engine` adds another."""
 
 
 @dataclass(frozen=True)
 class Config(RunConfig):
     """One IMPALA run; the options that all agents share are in RunConfig."""
 
-    engine: Literal["inline", "process", "ray"] = "process"
+    engine: str = "process"
     """ "process" runs each actor in its own process; "inline" runs one actor in this process and is deterministic;
-    "ray" runs each on a core of a Ray cluster (docs/scaling.md)."""
+    "ray" runs each on a core of a Ray cluster (docs/scaling.md). docs/extending.md shows how to add another."""
     actors: Count = 1
     """Number of actor processes."""
     ray_address: str | None = None
@@ -126,6 +134,8 @@ class Config(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.engine not in ENGINES:
+            raise ValueError(f"unknown engine {self.engine!r}; {closest(self.engine, ENGINES)}")
         if self.rms_alpha == 1:
             raise ValueError("rms_alpha must be less than 1, or RMSprop never adapts; got 1.0")
         if self.intrinsic_gamma is not None and self.value_heads == 1:

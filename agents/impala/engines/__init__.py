@@ -10,14 +10,15 @@ starts new episodes in all its slots, so the learner's memories stay valid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import gymnasium as gym
 
 from agents.impala.actor import EnvMaker, make_envs
-from agents.impala.config import Config
+from agents.impala.config import ENGINES, Config
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
 from agents.ray_cluster import require_ray
@@ -48,15 +49,15 @@ class Engine(Protocol):
 
 def make_engine(config: Config, state: Mapping[str, Any] | None = None, make: EnvMaker = make_envs) -> Engine:
     """The engine of a run; `state` is that of the run which it continues, `make` makes its environments."""
-    if config.engine == "inline":
-        from agents.impala.engines.inline import InlineEngine
-
-        return InlineEngine(config, state, make)
     if config.engine == "ray":
         require_ray()
-        from agents.impala.engines.ray import RayEngine
+    kind = ENGINES[config.engine]
+    engine: Engine = (resolve_name(kind) if isinstance(kind, str) else kind)(config, state, make)
+    return engine
 
-        return RayEngine(config, state, make)
-    from agents.impala.engines.process import ProcessEngine
 
-    return ProcessEngine(config, state, make)
+def register_engine(name: str, kind: Callable[..., Engine]) -> None:
+    """Adds an engine, made as `kind(config, state, make)`; `engine=<name>` is accepted from now on."""
+    if name in ENGINES:
+        raise ValueError(f"there is an engine {name!r} already; choose another name")
+    ENGINES[name] = kind

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_runs import LAVA, small, started, train
 
-from agents.impala.engines import make_engine
+from agents.impala.engines import make_engine, register_engine
 from agents.impala.engines.inline import InlineEngine
 from agents.impala.training import Training
 
@@ -78,3 +78,8 @@ def test_a_resumed_run_gets_new_environments():
     assert (rows[0] != rows[2]).any()
     assert first.state_dict() == {"starts": [1]}
     assert continued.state_dict() == {"starts": [2]}
+
+
+def test_a_second_engine_of_the_same_name_is_refused():
+    with pytest.raises(ValueError, match="there is an engine 'inline' already"):
+        register_engine("inline", make_engine)
