@@ -21,7 +21,6 @@ import shlex
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -33,16 +32,16 @@ from agents.networks import env_options_for
 from agents.protocols import Trainee, Update
 from agents.registry import find_agent
 from agents.run_config import RunConfig
-from e3b_gym.command import answer, one_line
+from e3b_gym.command import answer
 from e3b_gym.envs import make
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.errors import DivergedError
 from experiments.expected import expected
 from experiments.progress import Progress, duration, short
 from experiments.runs import RunFolder, changed
+from experiments.saver import NotSavedError, Saver
 from experiments.settings import (
     FIELDS_IN_CAPITALS,
-    RunOptions,
     Settings,
     as_options,
     is_set,
@@ -237,7 +236,7 @@ def require_checkpoint(folder: RunFolder) -> None:
 
 def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progress) -> int:
     """Trains, with progress and checkpoints, to the end or until stopped."""
-    start, saver, stop = time.monotonic(), _Saver(trainee, settings.run), Stopper()
+    start, saver, stop = time.monotonic(), Saver(trainee, settings.run), Stopper()
 
     def observe(update: Update) -> None:
         progress.add(update, trainee.seconds)
@@ -273,46 +272,6 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progr
         print(line)
     print(what_next(folder, settings.config.env))
     return 0
-
-
-class NotSavedError(Exception):
-    """A checkpoint could not be written."""
-
-
-class _Saver:
-    """Saves checkpoints periodically."""
-
-    def __init__(self, trainee: Trainee, options: RunOptions) -> None:
-        self._trainee, self._period = trainee, 60 * options.checkpoint_minutes
-        self._saved = trainee.frames
-        self._due = time.monotonic() + self._period
-
-    def save_if_due(self, progress: Progress) -> None:
-        """Saves when it is time. A failure is a warning: training continues, and the next time is another chance."""
-        if time.monotonic() < self._due:
-            return
-        try:
-            self.save(progress)
-        except NotSavedError as error:
-            warnings.warn(f"{error}; training continues from memory", RuntimeWarning, stacklevel=2)
-
-    def save(self, progress: Progress) -> None:
-        self._due = time.monotonic() + self._period
-        if self._trainee.frames <= self._saved:
-            return
-        try:
-            self._trainee.save(progress.episodes.score, progress.state_dict())
-        except OSError as error:
-            raise NotSavedError(
-                f"the checkpoint of frame {self._trainee.frames:,} is not saved: {one_line(error)}"
-            ) from error
-        self._saved = self._trainee.frames
-
-    def intact(self, again: str) -> str:
-        """Which checkpoint there is, and what the command `again` would do."""
-        if not self._saved:
-            return f"there is no checkpoint after frame 0 yet; to start over: {again}"
-        return f"the checkpoint of frame {self._saved:,} is intact; to resume: {again}"
 
 
 if __name__ == "__main__":

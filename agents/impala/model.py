@@ -21,14 +21,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize, unwrap_vec_normalize
 
 from agents.impala.config import Config
-from agents.impala.environments import (
-    ActorEnvs,
-    Environments,
-    choose_bonus,
-    config_for,
-    is_custom,
-    require_same_spaces,
-)
+from agents.impala.environments import ActorEnvs, Environments, choose_bonus, config_for, require_same_spaces
 from agents.impala.learner import Learner
 from agents.impala.policy import Policy, act, as_batch
 from agents.impala.reporting import Reporter, as_callback
@@ -291,12 +284,9 @@ class IMPALA:
             **options: arguments of the constructor that replace saved ones, such as tensorboard_log or n_envs.
         """
         saved = read_model(path)
-        config = saved.config
-        if env is None and is_custom(config.env):
-            raise ValueError(f"{path} was trained in a custom environment, {config.env}; pass env=")
         if isinstance(env, VecEnv):
             options = {"n_envs": env.num_envs, **options}
-        model = cls.from_config(config, env, **options)
+        model = cls.from_config(saved.config, env, **options)
         with saved.fitting(path):
             if saved.exported_frames is None:
                 model.load_state_dict(saved.state)

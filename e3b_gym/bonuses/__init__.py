@@ -1,12 +1,12 @@
 """Exploration bonuses, composed of small terms."""
 
-from e3b_gym.bonuses.base import Bonus, Memory, NoMemory, Product, Scaled, Sum
+from e3b_gym.bonuses.base import Bonus, Memory, NoBonus, NoMemory, Product, Scaled, Sum
 from e3b_gym.bonuses.counts import FirstVisit, InverseSqrtCount
 from e3b_gym.bonuses.divergence import PolicyDivergence
 from e3b_gym.bonuses.dynamics import Curiosity, Impact
 from e3b_gym.bonuses.elliptical import Elliptical
 from e3b_gym.bonuses.keys import make_key
-from e3b_gym.bonuses.methods import METHODS, NoBonus, make_bonus
+from e3b_gym.bonuses.methods import METHODS, make_bonus
 from e3b_gym.bonuses.representations import (
     Features,
     Frozen,

@@ -122,6 +122,13 @@ class Bonus(nn.Module):
         return Sum([self, other])
 
 
+class NoBonus(Bonus):
+    """A bonus that is always 0: the baseline without exploration."""
+
+    def score(self, features: None, unroll: Unroll, memory: object) -> Tensor:
+        return torch.zeros(unroll.done.shape, device=unroll.done.device)
+
+
 class Memories:
     """The memories of the terms of a composition."""
 

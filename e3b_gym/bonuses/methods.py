@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from e3b_gym.bonuses.base import Bonus
+from e3b_gym.bonuses.base import Bonus, NoBonus
 from e3b_gym.bonuses.counts import FirstVisit, InverseSqrtCount
 from e3b_gym.bonuses.divergence import PolicyDivergence
 from e3b_gym.bonuses.dynamics import Curiosity, Impact
@@ -35,7 +35,6 @@ from e3b_gym.bonuses.representations import (
 from e3b_gym.bonuses.rnd import RND, NoveltyGain
 from e3b_gym.encoders import Encoder, as_encoder, make_encoder, show_only
 from e3b_gym.options import Count, NotNegative, check, closest
-from e3b_gym.unroll import Unroll
 
 
 @dataclass(frozen=True)
@@ -81,17 +80,6 @@ class Spaces:
 
     def key(self, key: str | Key) -> Key:
         return make_key(key, self.observation)
-
-
-class NoBonus(Bonus):
-    """A bonus that is always 0: the baseline without exploration."""
-
-    def score(self, features: None, unroll: Unroll, memory: object) -> Tensor:
-        return torch.zeros(unroll.done.shape, device=unroll.done.device)
-
-
-def _none(spaces: Spaces) -> Bonus:
-    return NoBonus()
 
 
 def _e3b(
@@ -171,7 +159,7 @@ def _e3b_x_noveld(spaces: Spaces, *, alpha: NotNegative = 0.1, **e3b: Any) -> Bo
 
 
 METHODS: dict[str, Callable[..., Bonus]] = {
-    "none": _none,
+    "none": lambda spaces: NoBonus(),
     "e3b": _e3b,
     "e3b-random": partial(_e3b, representation="random"),
     "e3b-policy": partial(_e3b, representation="policy"),
@@ -271,8 +259,8 @@ def trains_weights(name: str, options: Mapping[str, Any]) -> bool:
     """Whether the losses of a method train weights; True for a method that is not of this module."""
     function = getattr(METHODS[name], "func", METHODS[name])  # of a variant
     if function is _e3b:
-        return (method_defaults(name) | dict(options))["representation"] == "inverse"
-    return function not in (_none, _count, _first_visit)
+        return bool((method_defaults(name) | dict(options))["representation"] == "inverse")
+    return name != "none" and function not in (_count, _first_visit)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
