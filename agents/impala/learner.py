@@ -126,7 +126,7 @@ class Learner:
     def _follow_schedules(self) -> Stats:
         """Sets what changes over the run to its value at this frame; returns those values."""
         values = scheduled(self.config, self.frames)
-        changes: dict[str, Any] = {name: values[name] for name in ("ent_coef", "clip_range_high") if name in values}
+        changes: dict[str, Any] = {name: value for name, value in values.items() if name != "beta"}
         self._scheduled = replace(self.config, **changes) if changes else self.config
         self.explorer.mixer.beta = values.get("beta", self.explorer.mixer.beta)
         if "learning_rate" in values:

@@ -265,8 +265,8 @@ def test_schedules_run_linearly_from_the_first_value_to_the_last():
 
 
 def test_the_divergence_from_uniform_follows_its_schedule():
-    """Of T = 6 steps; a uniform policy, whose logits are all zero, has none."""
-    config = small(steps=48, uniform_coef=0.2, uniform_coef_final=0.1)
+    """A uniform policy, whose logits are all zero, has none; a weight of 0 takes the loss away."""
+    config = small(steps=48, uniform_coef=0.2, uniform_coef_final=0.0)
     engine, learner = started(config)
     with torch.no_grad():
         for weight in learner.policy.heads.parameters():
@@ -276,9 +276,25 @@ def test_the_divergence_from_uniform_follows_its_schedule():
         with engine.rollout() as rollout:
             seen.append(learner.learn(rollout)[0])
     engine.close()
-    assert [stats["uniform_coef"] for stats in seen] == pytest.approx([0.2, 0.15, 0.1])
+    assert [stats["uniform_coef"] for stats in seen] == pytest.approx([0.2, 0.1, 0.0])
     assert seen[0]["loss_uniform"] == pytest.approx(0.0, abs=1e-6)
-    assert all(stats["loss_uniform"] > 1e-8 for stats in seen[1:])
+    assert seen[1]["loss_uniform"] > 1e-8
+    assert "loss_uniform" not in seen[2]
+
+
+def test_every_schedule_is_in_effect_and_not_only_in_the_log():
+    """After the last frame a rollout is learned from as in a run that has had the last values from the start."""
+    first = {"ent_coef": 0.1, "uniform_coef": 0.2, "clip_range_high": 4.0, "learning_rate": 0.01}
+    last = {"ent_coef": 0.01, "uniform_coef": 0.02, "clip_range_high": 0.5, "learning_rate": 0.001}
+    common = small(steps=24, n_epochs=2, clip_range=0.01, **last)
+    schedule = dataclasses.replace(common, **first, **{f"{name}_final": value for name, value in last.items()})
+    ends = []
+    for config in (common, schedule):
+        learner, rollout = lagged(config, updates=0)
+        learner.frames = config.steps
+        learner.learn(rollout)
+        ends.append(learner.state_dict()["policy"])
+    assert equal_states(*ends)
 
 
 def test_the_divergence_from_uniform_pulls_at_improbable_actions_where_the_entropy_does_not():
