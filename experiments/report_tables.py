@@ -82,7 +82,9 @@ def differences(results: Sequence[Result]) -> dict[Any, str]:
     names = dict.fromkeys(name for config in flat.values() for name in config)
     usual = {}
     for name in names:
-        values = [str(config[name]) for config in flat.values() if name in config]
+        # The options of a bonus are those of its method, an environment's are the same for all runs.
+        having = [config for config in flat.values() if name in config or name.startswith("env.")]
+        values = [str(config.get(name)) for config in having]
         usual[name] = max(dict.fromkeys(values), key=values.count)
     found = {result.run.folder: "" for result in results}
     for folder, config in flat.items():
