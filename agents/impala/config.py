@@ -77,8 +77,8 @@ class Config(RunConfig):
     The pull of the entropy on an action vanishes with its probability, this one does not: an action with advantage -A
     settles near uniform_coef / (A * number of actions).
     """
-    uniform_coef_final: NotNegative | None = None
-    """`uniform_coef` changes linearly to this value over the run's `steps`; None keeps it constant."""
+    uniform_coef_final: Positive | None = None
+    """`uniform_coef` changes geometrically to this value over the run's `steps`; None keeps it constant."""
     vf_coef: NotNegative = 0.5
     """Weight of the value loss, which is half the squared error, as in IMPALA."""
     rho_bar: Positive = 1.0
@@ -144,6 +144,8 @@ class Config(RunConfig):
             raise ValueError("clip_range_high is the upper bound of clip_range; set both, or clip_range_high=none")
         if self.clip_range_high_final is not None and self.clip_range_high is None:
             raise ValueError("clip_range_high_final ends clip_range_high; set both, or clip_range_high_final=none")
+        if self.uniform_coef_final is not None and self.uniform_coef == 0:
+            raise ValueError("uniform_coef_final ends uniform_coef, which is 0; set both, or uniform_coef_final=none")
         self._check_batch_size()
         if self.engine == "inline" and self.actors != 1:
             raise ValueError(f"the inline engine has one actor; got actors={self.actors}. Raise n_envs instead")

@@ -1,4 +1,8 @@
-"""What changes linearly over a run: each option with a last value, such as `ent_coef` with `ent_coef_final`."""
+"""What changes over a run: each option with a last value, such as `ent_coef` with `ent_coef_final`.
+
+They change linearly. `uniform_coef`, whose useful values span two orders of magnitude, changes geometrically: its
+logarithm changes linearly.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,16 @@ def scheduled(config: Config, frames: int) -> dict[str, float]:
     """
     ranges = {
         "ent_coef": (config.ent_coef, config.ent_coef_final),
-        "uniform_coef": (config.uniform_coef, config.uniform_coef_final),
         "clip_range_high": (config.clip_range_high, config.clip_range_high_final),
         "beta": (config.bonus.beta, config.beta_final),
         "learning_rate": (config.learning_rate, config.learning_rate_final),
     }
     progress = min(frames / config.steps, 1.0)
-    return {
+    values = {
         name: (1.0 - progress) * first + progress * last
         for name, (first, last) in ranges.items()
         if first is not None and last is not None
     }
+    if config.uniform_coef_final is not None:
+        values["uniform_coef"] = config.uniform_coef ** (1.0 - progress) * config.uniform_coef_final**progress
+    return values
