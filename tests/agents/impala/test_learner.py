@@ -265,8 +265,8 @@ def test_schedules_run_linearly_from_the_first_value_to_the_last():
 
 
 def test_the_divergence_from_uniform_follows_its_schedule():
-    """A uniform policy, whose logits are all zero, has none; a weight of 0 takes the loss away."""
-    config = small(steps=48, uniform_coef=0.2, uniform_coef_final=0.0)
+    """Its weight decreases by the same factor with every step; a uniform policy, whose logits are 0, has none."""
+    config = small(steps=48, uniform_coef=0.2, uniform_coef_final=0.002)
     engine, learner = started(config)
     with torch.no_grad():
         for weight in learner.policy.heads.parameters():
@@ -276,10 +276,19 @@ def test_the_divergence_from_uniform_follows_its_schedule():
         with engine.rollout() as rollout:
             seen.append(learner.learn(rollout)[0])
     engine.close()
-    assert [stats["uniform_coef"] for stats in seen] == pytest.approx([0.2, 0.1, 0.0])
+    assert [stats["uniform_coef"] for stats in seen] == pytest.approx([0.2, 0.02, 0.002])
     assert seen[0]["loss_uniform"] == pytest.approx(0.0, abs=1e-6)
     assert seen[1]["loss_uniform"] > 1e-8
-    assert "loss_uniform" not in seen[2]
+
+
+def test_a_weight_of_zero_takes_the_divergence_from_uniform_away():
+    learner, rollout = lagged(small(uniform_coef=0.0), updates=0)
+    assert "loss_uniform" not in learner.learn(rollout)[0]
+
+
+def test_a_last_weight_without_a_first_one_is_refused():
+    with pytest.raises(ValueError, match="uniform_coef_final ends uniform_coef, which is 0"):
+        small(uniform_coef_final=0.1)
 
 
 def test_every_schedule_is_in_effect_and_not_only_in_the_log():
