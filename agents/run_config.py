@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from e3b_gym.bonuses.methods import trains_weights
 from e3b_gym.config import BonusConfig
 from e3b_gym.devices import parse_device
 from e3b_gym.envs import check_options
-from e3b_gym.envs.registry import suite_of
-from e3b_gym.options import Count, Seed, check_fields, field_types
+from e3b_gym.envs.registry import SUITES, suite_of
+from e3b_gym.options import Count, Seed, check_fields, closest, field_types
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class RunConfig:
     """Options of the environment (docs/environments.md)."""
     bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("e3b", "paper"))
     """The bonus and its weight in the reward. It has no `dim` and no `seed`: those of the run are used."""
-    net: Literal["paper", "fast"] | None = "paper"
-    """Kind of networks, if the suite has both."""
+    net: str | None = "paper"
+    """Kind of networks, if the suite has several: "paper", "fast" (smaller), in MiniHack also "moves" (`moves.py`)."""
     lstm: Count | None = None
     """Units of the policy's LSTM, if it has one; None: the size of the network."""
     dim: Count | None = 256
@@ -55,11 +55,20 @@ class RunConfig:
         check_fields(self)
         parse_device(self.device)
         check_options(self.env_options)
+        self._check_net()
         if self.bonus.method is None:
             raise ValueError("bonus must name a method, so that the run can be read back; got a config without one")
         options = {name: value for name, value in self.bonus.options.items() if name not in ("dim", "encoder")}
         object.__setattr__(self, "bonus", replace(self.bonus, options=options, seed=None))
         object.__setattr__(self, "env_options", dict(self.env_options))
+
+    def _check_net(self) -> None:
+        suite = suite_of(self.env)
+        nets = () if suite is None else suite.nets
+        known = nets or (None, *dict.fromkeys(net for other in SUITES for net in other.nets))
+        if self.net not in known:
+            where = f"{suite.name} has no net" if suite is not None and nets else "unknown net"
+            raise ValueError(f"{where} {self.net!r}; {closest(str(self.net), [net for net in known if net])}")
 
     @property
     def method(self) -> str:

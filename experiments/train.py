@@ -7,7 +7,7 @@ ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, 
 AGENT=      impala, recurrent_ppo, ppo,                     PRESET=  home, paper
             random, random-forward
 STEPS=      environment steps (10M, 500k)                   SEED=    of weights, actions, environments
-NET=        paper, fast                                     RUN=     the run's folder, else runs/<env>/<...>
+NET=        paper, fast; in MiniHack also moves            RUN=     the run's folder, else runs/<env>/<...>
 <field>=    any field of the agent's config, option of the run, or option of the bonus: learning_rate=3e-4 beta=0.1
 env.<name>= any option of the environment: env.max_steps=100
 

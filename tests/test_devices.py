@@ -96,7 +96,7 @@ def test_other_losses_and_optimisers_run_there_too(options, device):
     assert stats[-1][-1] == pytest.approx(numbers[-1][-1], rel=2e-2, abs=1e-3)
 
 
-@pytest.mark.parametrize("net", ["fast", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("net", ["fast", "moves", pytest.param("paper", marks=pytest.mark.slow)])
 def test_the_networks_of_minihack_have_a_form_for_other_devices(net, device):
     sizes = small("e3b", env="MiniHack-MultiRoom-N6-Lava-v0", net=net, n_envs=2, n_steps=12)
     del sizes["dim"], sizes["batch_size"]  # fixed by the network; by the number of environments

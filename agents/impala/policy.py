@@ -124,6 +124,8 @@ class Policy(nn.Module):
         self.lstm = ResetLSTM(self.dim, networks.lstm, networks.lstm_layers)
         self.heads = nn.Linear(networks.lstm, int(action_space.n) + value_heads)
         self.num_actions = int(action_space.n)
+        extra = networks.action_scores
+        self.action_scores = None if extra is None else extra(observation_space, self.num_actions, networks.lstm)
 
     @property
     def device(self) -> torch.device:
@@ -142,6 +144,8 @@ class Policy(nn.Module):
         features = self.encode(tree_map(lambda leaf: leaf.flatten(0, 1), obs)).reshape(*shape, self.dim)  # [T, B, dim]
         hidden, (h, c) = self.lstm.trajectory(features, starts, state)  # [T, B, H]
         logits, values = self.heads(hidden).split([self.num_actions, self.heads.out_features - self.num_actions], -1)
+        if self.action_scores is not None:
+            logits = logits + self.action_scores(obs, hidden)
 
         def state_after(row: Any) -> State:
             return torch.stack([rows[row] for rows in h]), torch.stack([rows[row] for rows in c])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from agents.networks import networks_for
 from agents.run_config import RunConfig
 from e3b_gym.config import BonusConfig
 from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
@@ -19,7 +20,7 @@ class PPOConfig(RunConfig):
 
     bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("e3b"))
     """As in RunConfig, but with the preset "default", which is for small machines; RunConfig has the paper's."""
-    net: Literal["paper", "fast"] | None = "fast"
+    net: str | None = "fast"
     """As in RunConfig, but by default the smaller network, for small machines."""
     dim: Count | None = 64
     """As in RunConfig, but 64, the size in the bonus's preset "default"."""
@@ -76,6 +77,8 @@ class PPOConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.has_networks and networks_for(self).action_scores is not None:
+            raise ValueError(f"net={self.net} adds to the logits of IMPALA's policy; use net=fast with this agent")
         rollout = self.n_steps * self.n_envs
         if rollout % self.batch_size or self.batch_size < 2:
             raise ValueError(

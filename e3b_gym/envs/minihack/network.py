@@ -11,6 +11,8 @@ phi = relu(W2 relu(W1 [map, crop, stats, message] + b1) + b2), followed by Layer
 | hidden = dim | 1024 | 256 |
 | initial weights | PyTorch's default | He et al. 2015: keeps the variance through the ReLUs, so that phi learns early |
 
+`moves` is `fast`, and the logits of the eight moves get scores of the cells next to the agent (`moves.py`).
+
 Map and crop share the glyph embeddings (64). Where the paper and the authors' code disagree, `paper` follows the paper:
 characters are embedded in 64 dimensions (the paper's "64 input feature maps"; the code has 32), and messages become 128
 features (the code: 64).
@@ -37,6 +39,7 @@ from e3b_gym.encoders.networks import Networks
 from e3b_gym.encoders.patches import embed_maps
 from e3b_gym.encoders.sum_rows import add_rows_
 from e3b_gym.encoders.unique_rows import RowMemo, unique_rows
+from e3b_gym.envs.minihack.moves import MoveScores
 from e3b_gym.envs.minihack.network_sizes import (
     MAP_SHAPE,
     VARIANTS,
@@ -57,12 +60,13 @@ CROP_TILES = {16: (4, 4), 9: (9, 9)}  # small tiles repeat more often; after fiv
 
 
 def networks(net: str) -> Networks:
-    """The networks of a run: "paper" or "fast"."""
-    fast = net == "fast"
+    """The networks of a run: "paper", "fast" or "moves"."""
+    sizes, small = sizes_of(net), net != "paper"
     return Networks(
         trunk=lambda space: minihack_network(space, net, layer_norm=False),
-        phi=lambda space: minihack_network(space, net, layer_norm=fast),
-        lstm=128 if fast else 1024,
+        phi=lambda space: minihack_network(space, net, layer_norm=small),
+        lstm=128 if small else 1024,
+        action_scores=MoveScores if sizes.scores_moves else None,
         env_options=env_options(net),
     )
 
@@ -79,7 +83,7 @@ def minihack_network(
 
     Args:
         observation_space: Space of one environment; it may have entries that the network does not read.
-        variant: "paper" or "fast".
+        variant: "paper", "fast" or "moves"; the last two have the same network below the LSTM.
         layer_norm: Apply LayerNorm to the embedding, as the authors' later variant does to phi.
         accelerate: False uses PyTorch's plain modules; outputs, gradients and parameters are the same.
         seed: Seed of the initial weights; None: they are drawn from torch's global generator.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gymnasium import spaces
@@ -36,6 +36,8 @@ class Sizes:
     """Size of the hidden layer, and of the output."""
     keep_variance: bool
     """Initial weights by He et al. 2015; False uses PyTorch's default."""
+    scores_moves: bool = False
+    """IMPALA's policy adds scores of the eight moves to its logits (`moves.py`)."""
 
 
 VARIANTS = {
@@ -66,6 +68,7 @@ VARIANTS = {
         keep_variance=True,
     ),
 }
+VARIANTS["moves"] = replace(VARIANTS["fast"], scores_moves=True)
 
 
 def env_options(variant: str) -> dict[str, Any]:

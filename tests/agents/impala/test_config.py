@@ -22,7 +22,7 @@ from e3b_gym.config import BonusConfig
         ({"n_envs": 0}, "n_envs must be a whole number"),
         ({"learning_rate_final": -1.0}, "learning_rate_final must be a number, 0 or more or None; got -1.0"),
         ({"lstm": 0}, "lstm must be a whole number of at least 1 or None"),
-        ({"net": "huge"}, "net must be 'paper' or 'fast' or None; got 'huge'"),
+        ({"net": "huge"}, "unknown net 'huge'; choose from fast, moves, paper"),
         ({"engine": "inlin"}, "unknown engine 'inlin'; did you mean inline"),
         ({"value_heads": 3}, "value_heads must be 1 or 2"),
         (
