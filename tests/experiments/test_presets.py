@@ -85,21 +85,21 @@ def test_minihack_has_one_list_of_numbers_for_all_tasks():
 
 def test_a_task_has_its_own_steps_and_the_command_line_wins():
     config = resolve("impala", "home", {"env": N6_LAVA}).config
-    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 6_000_000, 64)
+    assert (config.ent_coef, config.steps, config.n_envs) == (0.03, 2_000_000, 64)
     assert {**config.bonus.as_dict(), "dim": 64} == MINIHACK_BONUS.as_dict()
     assert resolve("impala", "home", {"env": N6_LAVA, "steps": "10k"}).config.steps == 10_000
     assert resolve("impala", "home", {"env": N6_LAVA, "beta": "0.5"}).config.bonus.beta == 0.5
     assert resolve("impala", "home", {"env": N6_LAVA, "method": "noveld"}).config.bonus.beta == 0.03
-    assert resolve("impala", "home", {"env": "MiniHack-Labyrinth-Big-v0"}).config.steps == 10_000_000
+    assert resolve("impala", "home", {"env": "MiniHack-WoD-Hard-Restricted-v0"}).config.steps == 10_000_000
 
 
 @pytest.mark.parametrize(
     ("given", "own"),
     [
-        ({}, {"steps": 6_000_000}),
+        ({}, {"steps": 2_000_000}),
         ({"steps": "10k", "beta": "0.5"}, {}),
-        ({"method": "none"}, {"steps": 6_000_000}),
-        ({"env": "MiniHack-Labyrinth-Big-v0"}, {}),
+        ({"method": "none"}, {"steps": 2_000_000}),
+        ({"env": "MiniHack-WoD-Hard-Restricted-v0"}, {}),
     ],
 )
 def test_what_a_run_takes_from_its_task_is_what_is_in_effect(given, own):
@@ -206,7 +206,7 @@ def test_the_paper_did_not_train_everywhere_or_with_everything():
 
 def test_the_command_line_wins_over_the_preset_and_the_preset_over_the_defaults():
     config = resolve("impala", "home", {"env": ENVS["minihack"], "ent_coef": "0.02"}).config
-    assert (config.ent_coef, config.net, config.gamma) == (0.02, "fast", Config("x").gamma)
+    assert (config.ent_coef, config.net, config.gamma) == (0.02, "moves", Config("x").gamma)
 
 
 def test_options_of_the_bonus_the_environment_and_the_run_by_name():
