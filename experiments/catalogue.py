@@ -110,6 +110,20 @@ minihack = Study(
     note="[How the settings were found](tuning.md), with what did not work; seed 0 was used for that and is not shown.",
 )
 
+LOCKED = "MiniHack-MultiRoom-N4-Locked-v0"
+AUTHORS_LOCKED = Task(LOCKED, {"layout": "authors"}, "MiniHack-MultiRoom-N4-Locked-authors")
+
+layouts = Study(
+    "layouts",
+    "MiniHack MultiRoom-N4-Locked: levels of MiniHack 1.0 and of the paper's authors",
+    OURS,
+    "How much harder are the authors' levels, six rooms on a grid of 25x25, than MiniHack 1.0's four rooms on 76x21?",
+    (Task(LOCKED), AUTHORS_LOCKED),
+    (E3B,),
+    {"home": Scale("home", 2, {str(AUTHORS_LOCKED): 3_000_000}, first_seed=1), "smoke": smoke(str(AUTHORS_LOCKED))},
+    claims=(Claim("E3B solves both", "solves", ("e3b",)),),
+)
+
 DOOR_KEY, KEY_CORRIDOR = Task("MiniGrid-DoorKey-8x8-v0"), Task("MiniGrid-KeyCorridorS3R2-v0")
 SPARSE = tuple(
     Task(f"experiments.sparse:{name}-v0", {}, name)
@@ -137,7 +151,10 @@ wrapper = Study(
     note="PPO and all bonuses have the presets of `make train` as they are: nothing was tuned for these tasks.",
 )
 
-STUDIES = {study.name: study for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, wrapper, demo)}
+STUDIES = {
+    study.name: study
+    for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, layouts, wrapper, demo)
+}
 
 
 def find_studies(names: str) -> list[Study]:
