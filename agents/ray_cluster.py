@@ -118,7 +118,8 @@ def _start(address: str | None, cores: int) -> None:
             ray.init(**options)
     except Exception as error:  # of many kinds
         ray.shutdown()  # what it has begun
-        raise ValueError(f"cannot use {where}: {error}; {remedy}") from error
+        reason = " ".join(str(error).split())  # Ray's has several lines
+        raise ValueError(f"cannot use {where}: {reason}; {remedy}") from error
 
 
 @contextmanager

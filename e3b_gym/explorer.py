@@ -28,26 +28,34 @@ from e3b_gym.unroll import Unroll
 
 
 class Peers(Protocol):
-    """Learners that take the same steps from different experience, as one of them sees the others."""
+    """Learners that take the same steps from different experience, as one of them sees the others.
+
+    Attributes:
+        size: how many there are, this one included.
+    """
+
+    size: int
 
     def pool(self, values: Tensor) -> Tensor:
         """Returns the columns of all learners, [T, K B], of values [T, B] that each of them has."""
 
-    def average(self, weights: list[Tensor]) -> Callable[[], None]:
-        """Starts to average the gradients of the weights over the learners.
+    def add_up(self, weights: list[Tensor]) -> Callable[[], None]:
+        """Starts to add up the gradients of the weights over the learners.
 
         Returns:
-            Waits for the averages and puts them in place of the gradients, which must not be used before.
+            Waits for the sums and puts them in place of the gradients, which must not be used before.
         """
 
 
 class Alone:
     """The peers of a learner that has none."""
 
+    size = 1
+
     def pool(self, values: Tensor) -> Tensor:
         return values
 
-    def average(self, weights: list[Tensor]) -> Callable[[], None]:
+    def add_up(self, weights: list[Tensor]) -> Callable[[], None]:
         return lambda: None
 
 
@@ -240,9 +248,10 @@ def start_backward(
     optimizer.zero_grad(set_to_none=True)
     if not losses:
         return lambda: ({}, 0.0)
-    torch.autograd.backward(list(losses.values()))
+    # The learners' average: a sum of shares, which costs no pass over all gradients.
+    torch.autograd.backward([loss / peers.size for loss in losses.values()] if peers.size > 1 else [*losses.values()])
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    wait = peers.average(weights)
+    wait = peers.add_up(weights)
 
     def finish() -> tuple[dict[str, float], float]:
         wait()

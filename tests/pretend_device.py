@@ -11,12 +11,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 aten = torch.ops.aten
 COPIES = (aten._to_copy, aten.copy_, aten.copy)
+PACKED = (aten._pack_padded_sequence, aten._pack_padded_sequence_backward)  # a GPU has their lengths on the CPU
 INDEXED = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_)  # a GPU takes indices from the CPU
 
 
@@ -41,8 +43,31 @@ class Pretend(torch.Tensor):
         return f"pretend {self.numbers}"
 
 
+class FromNumbers(TorchFunctionMode):
+    """torch.tensor(..., device="pretend"), which copies from the CPU where no dispatch mode sees it."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        target = kwargs.get("device")
+        if function not in (torch.tensor, torch.as_tensor) or target is None or torch.device(target).type != "pretend":
+            return function(*args, **kwargs)
+        return function(*args, **{**kwargs, "device": "cpu"}).to(target)
+
+
 class Device(TorchDispatchMode):
     """Context in which tensors can be made on the device."""
+
+    def __init__(self):
+        super().__init__()
+        self._from_numbers = FromNumbers()
+
+    def __enter__(self):
+        self._from_numbers.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._from_numbers.__exit__(*error)
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return run(function, args, kwargs or {})
@@ -51,7 +76,7 @@ class Device(TorchDispatchMode):
 def run(function, args, kwargs):
     """Computes an operation; raises RuntimeError where a GPU would, for tensors of two devices."""
     packet, target = function.overloadpacket, kwargs.get("device")
-    compared = (args[0], *args[2:3]) if packet in INDEXED else (args, kwargs)
+    compared = (args[0], *args[2:3]) if packet in INDEXED else args[0] if packet in PACKED else (args, kwargs)
     tensors = [leaf for leaf in pytree.tree_leaves(compared) if isinstance(leaf, torch.Tensor)]
     there = any(isinstance(tensor, Pretend) for tensor in tensors)
     here = any(not isinstance(tensor, Pretend) and tensor.dim() > 0 for tensor in tensors)
@@ -71,6 +96,8 @@ def run(function, args, kwargs):
             return x
         return known[id(x)] if id(x) in known else Pretend(x)  # operations in place return what they were given
 
+    if packet is aten._pack_padded_sequence:
+        return placed(out[0]), out[1]
     return pytree.tree_map(placed, out)
 
 

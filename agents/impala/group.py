@@ -1,9 +1,9 @@
 """The learners of a run as a torch.distributed group: gloo on CPUs, nccl between GPUs.
 
-    g = 1/K sum_k g_k        gradients of policy and encoder, in one buffer and one all-reduce each
+    g = sum_k grad(loss_k / K)        gradients of policy and encoder, in one buffer and one all-reduce each
 
 The encoder's gradients travel while the policy's are computed.
-Every learner applies the same average to the same weights, so they stay equal to the bit, which `check_equal` verifies.
+Every learner applies the same sum to the same weights, so they stay equal to the bit, which `check_equal` verifies.
 Policy and encoder have a channel each, because two threads may use them at the same time. A third one is for
 learner 0's orders, which may take any time to come, and a fourth for everything else. A learner that ends closes its
 connections, and then the others raise PeerLostError.
@@ -58,7 +58,7 @@ class Channel:
     def pool(self, values: Tensor) -> Tensor:
         return torch.cat(self._all(values), dim=1)
 
-    def average(self, weights: list[Tensor]) -> Callable[[], None]:
+    def add_up(self, weights: list[Tensor]) -> Callable[[], None]:
         sizes = [weight.numel() for weight in weights]
         if self._flat is None or self._flat.numel() != sum(sizes):
             self._flat = torch.empty(sum(sizes), device=weights[0].device)
@@ -66,7 +66,6 @@ class Channel:
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self._flat)
         for weight, part in zip(weights, torch.split(self._flat, sizes), strict=True):
             weight.grad = part.view_as(weight)  # valid until the next call
-        self._flat /= self.size
         return self._start(lambda: self._group.allreduce([self._flat]))
 
     def mean(self, values: Tensor) -> Tensor:

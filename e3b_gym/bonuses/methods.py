@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -250,7 +250,7 @@ def method_types(name: str) -> dict[str, Any]:
 
 def method_defaults(name: str) -> dict[str, Any]:
     """Returns the defaults of the options of a method, including `dim`."""
-    dim = inspect.signature(make_bonus).parameters["dim"].default
+    dim = _signature(make_bonus).parameters["dim"].default
     fixed = getattr(METHODS[name], "keywords", {})  # of a variant, such as episodic=False
     return {option: parameter.default for option, parameter in _parameters(name).items()} | {"dim": dim} | fixed
 
@@ -288,12 +288,18 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parameters(name: str) -> dict[str, inspect.Parameter]:
     parameters = _keywords(METHODS[name])
-    kinds = (parameter.kind for parameter in inspect.signature(METHODS[name]).parameters.values())
+    kinds = (parameter.kind for parameter in _signature(METHODS[name]).parameters.values())
     if inspect.Parameter.VAR_KEYWORD in kinds:  # all other options are those of E3B
         parameters = {**_keywords(_e3b), **_keywords(Elliptical), **parameters}
     return parameters
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(function, eval_str=True).parameters
+    parameters = _signature(function).parameters
     return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """With its annotations evaluated, which takes longer than all that is done with it."""
+    return inspect.signature(function, eval_str=True)

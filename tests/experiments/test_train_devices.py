@@ -21,8 +21,7 @@ def device_of_run(run: Path) -> str:
 @pytest.mark.filterwarnings("ignore:You are trying to run PPO on the GPU:UserWarning")  # SB3's advice
 @pytest.mark.parametrize(
     ("agent", "device"),
-    # The pretended device cannot do torch.tensor(..., device=), which sb3-contrib's RecurrentPPO uses.
-    [("impala", "cpu"), ("impala", "pretend"), ("ppo", "cpu"), ("ppo", "pretend"), ("recurrent_ppo", "cpu")],
+    [(agent, device) for agent in TINY for device in ("cpu", "pretend")],
 )
 def test_a_run_trains_on_the_device_and_is_resumed_on_the_cpu(agent, device, tmp_path):
     run = tmp_path / "run"

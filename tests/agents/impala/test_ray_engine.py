@@ -193,7 +193,9 @@ def refused(config: Config) -> str:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the caller looks at the message
         make_engine(config)
     assert not ray.is_initialized()
-    return str(caught.value)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
 def test_an_address_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
