@@ -1,5 +1,7 @@
 """`make reproduce` on real runs: it trains and measures what is missing, skips, resumes, divides, and stops cleanly."""
 
+import contextlib
+import io
 import json
 import shutil
 import signal
@@ -25,9 +27,24 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory) -> Path:
-    """The demo at its smallest, run to the end."""
+def one_by_hand(tmp_path_factory) -> tuple[Path, list[State]]:
+    """The demo at its smallest, of which one run was done by its line of a dry run; and the state of all runs then."""
     root = tmp_path_factory.mktemp("reproduce")
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main(["FIGURE=demo", "SCALE=smoke", f"RUNS={root}", "DRY=1"]) == 0
+    lines = said.getvalue().splitlines()
+    assert len(lines) == 3
+    assert not any(root.iterdir())
+    line = lines[1].replace("python -m", f"{sys.executable} -W ignore -m")
+    assert subprocess.run(line, shell=True, cwd=ROOT, check=False, capture_output=True).returncode == 0
+    return root, [job.state for job in jobs(root)]
+
+
+@pytest.fixture(scope="module")
+def smoke(one_by_hand) -> Path:
+    """The demo, run to the end."""
+    root, _ = one_by_hand
     assert main(["FIGURE=demo", "SCALE=smoke", f"RUNS={root}", "CORES=2"]) == 0
     return root
 
@@ -66,14 +83,9 @@ def test_what_is_finished_is_skipped_and_only_what_is_missing_is_done(smoke, tmp
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_a_dry_line_is_a_command_that_does_the_run(tmp_path, capsys):
-    assert main(["FIGURE=demo", "SCALE=smoke", f"RUNS={tmp_path}", "DRY=1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
-    assert not any(tmp_path.iterdir())
-    line = lines[1].replace("python -m", f"{sys.executable} -W ignore -m")
-    assert subprocess.run(line, shell=True, cwd=ROOT, check=False, capture_output=True).returncode == 0
-    assert [job.state for job in jobs(tmp_path)] == [State.WAITING, State.FINISHED, State.WAITING]
+def test_a_dry_line_is_a_command_that_does_the_run(one_by_hand):
+    _, states = one_by_hand
+    assert states == [State.WAITING, State.FINISHED, State.WAITING]
 
 
 def test_a_run_that_fails_is_named_with_its_reason_and_the_others_continue(smoke, tmp_path, capsys):
