@@ -34,7 +34,7 @@ def device(request):
 
 
 def small(method, **options):
-    sizes = {"engine": "inline", "n_envs": 4, "n_steps": 6, "batch_size": 12, "lstm": 8, "dim": 8, "seed": 3}
+    sizes = {"engine": "inline", "n_envs": 4, "n_steps": 6, "batch_size": None, "lstm": 8, "dim": 8, "seed": 3}
     return {**sizes, "env_options": {"max_steps": 4}, "bonus": BonusConfig.of(method, "paper"), **options}
 
 
@@ -85,8 +85,8 @@ def test_updates_of_every_method_are_those_of_the_cpu(method, device):
 @pytest.mark.parametrize(
     "options",
     [
-        {"normalize_advantage": True, "clip_range": 0.2, "n_epochs": 2, "optimizer": "adam"},
-        {"bootstrap_truncated": True, "value_heads": 2, "batch_size": None},
+        {"normalize_advantage": True, "clip_range": 0.2, "n_epochs": 2, "optimizer": "adam", "batch_size": 12},
+        {"bootstrap_truncated": True, "value_heads": 2},
     ],
     ids=["ppo", "bootstrap"],
 )
@@ -140,7 +140,7 @@ def test_the_wrapper_follows_the_model_that_it_feeds(method, tmp_path, device):
         model = A2C("MlpPolicy", E3BRewardWrapper(make_vec_env("CartPole-v1", 2), method), 1e-3, 8, device=device)
     wrapper = model.get_env()
     assert wrapper.explorer.device.type == "cpu"
-    model.learn(64, callback=EncoderUpdateCallback())
+    model.learn(32, callback=EncoderUpdateCallback())
     assert wrapper.explorer.device.type == device
     assert on([tensor.data for tensor in tensors(wrapper.bonus)], device)
     assert on(wrapper.explorer.state_dict()["optimizer"], device)

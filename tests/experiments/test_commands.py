@@ -1,6 +1,9 @@
 """What a user can type, edit or damage is answered in one line, and nothing that was there is changed."""
 
+import configparser
 import os
+import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -194,6 +197,29 @@ def test_make_passes_options_on_as_they_were_typed(value, tmp_path):
     given = [f"RUN={value}", f"bonus.sees={value}", "PYTHON=x"]
     done = subprocess.run(["make", "-s", "-C", tmp_path, "train", *given], capture_output=True, text=True, check=True)
     assert sorted(done.stdout.strip("<>").split("><")) == sorted(given[:2])
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        (["demo"], False),
+        (["train", "ENV=Rooms-K4-v0", "engine=process", "learners=2"], False),
+        (["reproduce", "FIGURE=demo"], False),
+        (["train", "ENV=Rooms-K4-v0", "engine=ray"], True),
+        (["train", "ENV=Rooms-K4-v0", "learners=2", "ray_address=head:6379"], True),
+        (["reproduce", "FIGURE=demo", "CLUSTER=ray"], True),
+        (["test"], True),  # of the engines
+    ],
+)
+def test_make_installs_ray_only_where_it_is_asked_for(given, needed, tmp_path):
+    for file in ("Makefile", "setup.cfg", "constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    plan = subprocess.run(["make", "-n", "-C", tmp_path, *given], capture_output=True, text=True, check=True).stdout
+    assert "'.[all]'" in plan
+    assert ("'.[ray]'" in plan) == needed
+    extras = configparser.ConfigParser()
+    extras.read(ROOT / "setup.cfg")
+    assert "ray" not in re.split(r"[\[\],]", extras["options.extras_require"]["all"])
 
 
 def test_the_commit_is_that_of_this_library_and_not_of_a_repository_around_it(tmp_path):
