@@ -97,7 +97,7 @@ def read_exported(folder: str | Path, kind: str) -> tuple[dict[str, Any], int]:
 
 
 def _small(weights: Tensor, before: Tensor | None) -> np.ndarray[Any, Any]:
-    """As float16 where its range suffices; with zeros in the rows that are as before."""
+    """Returns them as float16 where its range suffices, with zeros in the rows that have not changed."""
     weights = weights.detach().clone()
     if before is not None:
         weights[(weights == before).all(1)] = 0.0

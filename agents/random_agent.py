@@ -1,7 +1,7 @@
 """AGENT=random and AGENT=random-forward: agents that learn nothing, to compare with those that do.
 
 random          every action with the same probability
-random-forward  forward with probability 0.8, else a turn: the second of the paper's two in Habitat
+random-forward  forward with probability 0.8, otherwise a turn: the second of the paper's two in Habitat
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RandomConfig(RunConfig):
 
 @dataclass(frozen=True)
 class RandomForwardConfig(RandomConfig):
-    """Forward with probability 0.8, else a turn to the left or to the right."""
+    """Forward with probability 0.8, otherwise a turn to the left or to the right."""
 
     name: ClassVar[str] = "random-forward"
     chances: ClassVar[tuple[float, ...] | None] = (0.8, 0.1, 0.1)
@@ -85,7 +85,7 @@ class RandomPlayer:
         checkpoints, which: not used; there is nothing to load.
         spaces: observation and action space of one environment.
         greedy: refused, since there is no policy.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     frames = 0

@@ -31,7 +31,7 @@ class RunConfig:
     lstm: Count | None = None
     """Units of the policy's LSTM, if it has one; None: the size of the network."""
     dim: Count | None = 256
-    """Size of the embedding of the generic encoder, for suites without networks of their own."""
+    """Size of the embedding of the generic encoder, for suites that have no networks."""
     seed: Seed = 0
     """Seed of weights, actions and environments."""
     steps: Count = 50_000_000

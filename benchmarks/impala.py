@@ -17,12 +17,11 @@ import os
 import statistics
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from benchmarks import command
 from e3b_gym.options import Count, Positive
@@ -52,8 +51,9 @@ ONE_PASS = {
 }
 # A learner that takes most of the time: its two networks side by side, and the second core to one actor.
 LARGE_NETWORK = {"threads": "2", "actors": "1", "batch_size": "4096"}
-# Stages in which a process waits for another: the learner for a rollout, an actor for room to put one.
+# Stages in which a process waits for another: the learner for a rollout, an actor for a free one.
 WAITING = ("rollout", "actor_wait")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,24 @@ def measure_ours(config: Config, seconds: float) -> Measurement:
         after = training.seconds
     stages = {stage: (spent - before.get(stage, 0.0)) / frames * 1e6 for stage, spent in after.items()}
     return Measurement(frames / passed, stages)
+
+
+def take_turns(
+    contenders: Sequence[T], rounds: int, measure: Callable[[T], Measurement]
+) -> tuple[dict[T, float], dict[T, dict[str, float]]]:
+    """Measures each contender once per round; returns the medians: frames per second, and microseconds by stage."""
+    print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    measured: dict[T, list[Measurement]] = {contender: [] for contender in contenders}
+    for number in range(rounds):
+        for contender, found in measured.items():
+            found.append(measure(contender))
+            print(f"round {number + 1}: {contender}: {found[-1].speed:,.0f} frames/s", flush=True)
+    speed = {contender: statistics.median(each.speed for each in found) for contender, found in measured.items()}
+    stages = {
+        contender: {stage: statistics.median(each.stages[stage] for each in found) for stage in found[0].stages}
+        for contender, found in measured.items()
+    }
+    return speed, stages
 
 
 def measure_authors(config: Config, bonus: bool) -> Measurement:
@@ -166,17 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(options: SimpleNamespace) -> int:
-    print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
-    measured: dict[Contender, list[Measurement]] = defaultdict(list)
-    for round_number in range(1 if options.quick else options.rounds):
-        for contender in QUICK if options.quick else ALL:
-            measured[contender].append(measure(contender, options.seconds))
-            print(f"round {round_number + 1}: {contender}: {measured[contender][-1].speed:,.0f} frames/s", flush=True)
-    speed = {c: statistics.median(m.speed for m in all_of) for c, all_of in measured.items()}
-    stages = {
-        c: {s: statistics.median(m.stages[s] for m in rounds) for s in rounds[0].stages}
-        for c, rounds in measured.items()
-    }
+    contenders, rounds = (QUICK, 1) if options.quick else (ALL, options.rounds)
+    speed, stages = take_turns(contenders, rounds, lambda contender: measure(contender, options.seconds))
     report(speed, stages)
     results = bars(speed, stages)
     for what, value, bar, holds in results:

@@ -95,7 +95,7 @@ def compare(checkouts: dict[str, Checkout], rounds: int) -> dict[str, dict[str, 
 
 
 def round_to(value: float, digits: int = 4) -> float:
-    """To so many digits in all."""
+    """Rounds to a number of significant digits."""
     return float(f"{value:.{digits}g}")
 
 

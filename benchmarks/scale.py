@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import command
 from e3b_gym.options import Count, Positive
@@ -36,7 +35,7 @@ from agents.impala.engines.inline import InlineEngine
 from agents.impala.learner import Learner
 from agents.impala.rollout import Rollout
 from agents.ray_cluster import connect
-from benchmarks.impala import FREEZE, ONE_PASS, Measurement, measure_ours
+from benchmarks.impala import FREEZE, ONE_PASS, measure_ours, take_turns
 from benchmarks.sb3 import Bar
 from e3b_gym.unroll import tree_leaves
 from experiments.provenance import provenance
@@ -68,9 +67,7 @@ ACTING = ("actor_load", "actor_act", "actor_env")
 def config_of(name: str, **changes: str) -> Config:
     """The run of a contender."""
     given = {"env": FREEZE, "net": "fast", "steps": 10**12, **ONE_PASS, **CONTENDERS[name], **changes}
-    config = resolve("impala", "home", given).config
-    assert isinstance(config, Config)
-    return config
+    return cast(Config, resolve("impala", "home", given).config)
 
 
 @dataclass(frozen=True)
@@ -247,17 +244,7 @@ def _rollout_frames(name: str) -> int:
 
 def run_all(options: SimpleNamespace) -> int:
     rounds, seconds = (1, 5.0) if options.quick else (options.rounds, options.seconds)
-    print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
-    measured: dict[str, list[Measurement]] = {name: [] for name in CONTENDERS}
-    for number in range(rounds):
-        for name, found in measured.items():
-            found.append(measure_ours(config_of(name), seconds))
-            print(f"round {number + 1}: {name}: {found[-1].speed:,.0f} frames/s", flush=True)
-    speed = {name: statistics.median(each.speed for each in found) for name, found in measured.items()}
-    stages = {
-        name: {stage: statistics.median(each.stages[stage] for each in found) for stage in found[0].stages}
-        for name, found in measured.items()
-    }
+    speed, stages = take_turns(list(CONTENDERS), rounds, lambda name: measure_ours(config_of(name), seconds))
     config = config_of("inline")
     frames, network = _rollout_frames("inline"), options.network * 1e9 / 8
     publish_us = {name: stages[name]["publish"] * _rollout_frames(name) for name in CONTENDERS}

@@ -1,4 +1,4 @@
-"""From what environments report to an Unroll: terminal observations, the check for NaN, and the buffer of T steps.
+"""Turns what environments report into an Unroll: terminal observations, check for NaN, and the buffer of T steps.
 
     obs[0] -action[0]-> obs[1] -action[1]-> ... -> obs[T]
 
@@ -36,16 +36,16 @@ from e3b_gym.unroll import Tree, Unroll, kept_as, tree_leaves, tree_map
 Rows: TypeAlias = slice | list[int]
 VALID = "final_observation_valid"
 LastObservations = dict[int, Tree]
-"""By environment, the true last observations of the episodes that ended in a step."""
+"""The true terminal observations of the episodes that ended in a step, by environment."""
 
 
 def last_of_single(done: bool, obs: Tree, info: Mapping[str, Any]) -> LastObservations:
-    """Of one environment that does not reset itself."""
+    """The last observation of one environment that does not reset itself."""
     return {0: obs} if done and info.get(VALID, True) else {}
 
 
 def last_of_sb3(info: Mapping[str, Any]) -> Tree | None:
-    """Of one environment of a VecEnv whose episode ended; None if the infos have none, or a blanked one."""
+    """The terminal observation of one environment of a VecEnv; None if its info has none, or a blanked one."""
     return info.get("terminal_observation") if info.get(VALID, True) else None
 
 
@@ -53,7 +53,7 @@ class EndingReader:
     """Reads the last observations of a batch, and warns once if the batch does not report them.
 
     Args:
-        name: of the batch, for the warning.
+        name: name of the batch, for the warning.
     """
 
     def __init__(self, name: str) -> None:
@@ -61,7 +61,7 @@ class EndingReader:
         self._warned = False
 
     def from_sb3(self, done: NDArray[np.bool_], infos: Sequence[Mapping[str, Any]]) -> LastObservations:
-        """Of a VecEnv's step; `done` is [N]."""
+        """The terminal observations of a VecEnv's step; `done` is [N]."""
         if not done.any():
             return {}
         found = {env: last_of_sb3(infos[env]) for env in np.flatnonzero(done).tolist()}
@@ -73,7 +73,7 @@ class EndingReader:
     def from_vector(
         self, done: NDArray[np.bool_], obs: Tree, infos: Mapping[str, Any], mode: AutoresetMode
     ) -> LastObservations:
-        """Of a VectorEnv's step; `done` is [N], `obs` a tree of [N, ...]."""
+        """The terminal observations of a VectorEnv's step; `done` is [N], `obs` a tree of [N, ...]."""
         if not done.any():
             return {}
         same_step = mode == AutoresetMode.SAME_STEP
@@ -169,8 +169,8 @@ class UnrollBuffer:
         """Some rows as an Unroll, of views where the rows are slices.
 
         Args:
-            obs_rows: of the observations, one more than steps.
-            step_rows: of the steps.
+            obs_rows: rows of the observations, one more than steps.
+            step_rows: rows of the steps.
             starts: bool [N], the first observation opens an episode.
             slots: which environments the columns are; see `Unroll`.
             with_logits: whether the steps have the policy's logits.

@@ -37,8 +37,8 @@ def check_bonus(
 
     Args:
         bonus: the bonus; the checks run on copies of it.
-        observation_space: of one environment; not needed if the bonus has it (`built_for`).
-        action_space: of one environment; not needed if the bonus has it.
+        observation_space: observation space of one environment; not needed if the bonus has it (`built_for`).
+        action_space: action space of one environment; not needed if the bonus has it.
         seed: seed of the random experience.
 
     Raises:

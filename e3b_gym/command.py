@@ -32,7 +32,7 @@ _REMEDIES = {
 }
 
 
-def split_words(given: Iterable[str]) -> Iterator[tuple[str, str]]:
+def split_options(given: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Name and value of each `NAME=value` of a command line."""
     for option in given:
         name, equals, value = option.partition("=")
@@ -49,7 +49,7 @@ def read_options(given: Iterable[str], **options: tuple[Any, Any]) -> SimpleName
         **options: NAME=(annotation, default); see `e3b_gym.options` for annotations.
     """
     read = {name: default for name, (_, default) in options.items()}
-    for name, value in split_words(given):
+    for name, value in split_options(given):
         if name not in options:
             raise ValueError(f"unknown option {name}={value}; {closest(name, options)}")
         read[name] = parse(name, value, options[name][0])

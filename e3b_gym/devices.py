@@ -21,7 +21,7 @@ def parse_device(device: str | torch.device) -> torch.device | None:
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Returns a device that can be used here, with its number; "auto" is a CUDA GPU where there is one, else the CPU.
+    """Returns a device that can be used here, with its number; "auto" is a CUDA GPU if there is one, or the CPU.
 
     Raises:
         ValueError: The name is not that of a device, or this machine does not have it.

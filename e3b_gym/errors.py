@@ -1,6 +1,6 @@
 """The errors of the library that a caller may want to catch by name.
 
-Each is also an ordinary Python error (ValueError, RuntimeError), so `except ValueError` catches what it says.
+Each is also an ordinary Python error (ValueError, RuntimeError), so `except ValueError` catches it, too.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ class DivergedError(RuntimeError):
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line; its name if it says nothing."""
+    """The first line of an error's message; its name if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]

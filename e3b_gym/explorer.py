@@ -69,7 +69,7 @@ class Explorer:
         bonus: the bonus. Scoring puts it into evaluation mode: dropout would make a known state look new.
         mixer: how the bonus enters the reward.
         num_envs: how many environments the memory has room for.
-        learning_rate: of the encoder's Adam.
+        learning_rate: learning rate of the encoder's Adam.
         max_grad_norm: the encoder's gradients are clipped to this norm.
         fused: Adam steps in one kernel: faster for large networks, the same up to rounding.
 
@@ -172,7 +172,7 @@ class Explorer:
             raise NonFiniteError(f"the bonus cannot be computed: {error}") from error
         require_finite("the bonus", bonus, "check the observations and the encoder's loss")
         if self.training:
-            # A step whose arrival is not known says nothing about the scale of the bonus.
+            # A step whose next observation is unknown has no bonus, so it is not part of the running scale.
             known = self.peers.pool(bonus.masked_fill(~unroll.valid, torch.nan))
             self.mixer.update(known[~known.isnan()])
         return bonus

@@ -265,7 +265,7 @@ class OnlineExplorer(Explorer):
         """Trains the encoder on the steps recorded since the last call; returns losses, diagnostics and statistics.
 
         Args:
-            **settings: of `TrainerConfig`, to change from now on.
+            **settings: fields of `TrainerConfig` that change from now on.
         """
         self.configure(**settings)
         stats = bonus_statistics(self._recent, self.mixer)

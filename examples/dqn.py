@@ -1,4 +1,4 @@
-"""DQN with E3B on MountainCar-v0, whose reward says nothing before the flag is reached."""
+"""DQN with E3B on MountainCar-v0, whose reward is the same in every step until the flag is reached."""
 
 import numpy as np
 from stable_baselines3 import DQN

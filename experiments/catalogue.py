@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from experiments import paper
 from experiments.paper import E3B, smoke
-from experiments.studies import OURS, Claim, Method, Scale, Study, Task
+from experiments.settings import split_arguments
+from experiments.studies import OURS, SCALES, Claim, Method, Scale, Study, Task
 
 NO_BONUS = Method("no bonus", "none")
 COUNT = Method("episodic count, full observation", "first-visit")
@@ -155,6 +158,17 @@ STUDIES = {
     study.name: study
     for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, layouts, wrapper, demo)
 }
+
+
+def read_choice(command: str, given: Sequence[str], known: Sequence[str]) -> tuple[dict[str, str], list[Study], str]:
+    """The options of a command with FIGURE= and SCALE=, and the studies and the scale that they choose."""
+    options, other = split_arguments(given, known)
+    if other:
+        raise ValueError(f"{command} takes {', '.join(known)}, not {', '.join(other)}")
+    studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
+    if scale not in SCALES:
+        raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
+    return options, studies, scale
 
 
 def find_studies(names: str) -> list[Study]:

@@ -1,4 +1,4 @@
-"""Compares what the paper says with what runs show, by rules that are the same for every claim.
+"""Compares the claims of the paper with the runs, by the same rules for every claim.
 
 above   agrees where the 95 % interval of the difference of means lies above 0, disagrees where it lies below
 same    agrees where that interval holds 0, disagrees where it does not
@@ -22,7 +22,7 @@ SOLVED, FAILED = 0.5, 0.1
 
 
 class Verdict(StrEnum):
-    """Of the runs on a claim."""
+    """The verdict of the runs on a claim."""
 
     AGREES = "agrees"
     DISAGREES = "disagrees"

@@ -24,7 +24,7 @@ from experiments.results import is_finished
 from experiments.scheduler import Job, Scheduler, State
 from experiments.studies import Run
 
-_PAUSE = 0.5  # seconds between two looks at a run
+_PAUSE = 0.5  # seconds between two checks of a run
 _SHARED_SECONDS = 30.0  # for a new file to appear on another machine
 _CLAIM_SECONDS = 120.0  # for the claim of a machine that was lost to end
 _STOP = "stop"  # in the mark: all tasks end
@@ -37,7 +37,7 @@ class RayScheduler(Scheduler):
     Args:
         runs, root, frames_of: as for `Scheduler`; a relative `root` is one of the checkout.
         cores: how many run at a time; None for as many as the cluster has cores.
-        address: of the cluster; None for a Ray on this machine.
+        address: address of the cluster; None for a Ray on this machine.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ def train_and_measure(run: Run, root: Path, frames: int, mark: Path) -> tuple[St
 
 @contextmanager
 def _interrupts_noted() -> Iterator[Callable[[], bool]]:
-    """A function that says whether Ray has cancelled the task.
+    """Gives the block a function that returns whether Ray has cancelled the task.
 
     Ray cancels by a KeyboardInterrupt, which may come anywhere: between the start of a training process and the line
     that notes its id, the process would be forgotten and train on.

@@ -90,7 +90,7 @@ def read_runs(paths: Sequence[str]) -> list[Agent]:
 
 
 def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
-    """The method; where it has several runs, with agent and seed, or else with the run's folder."""
+    """The method; where it has several runs, with agent and seed, or with the run's folder."""
     for parts in (1, 3, 4):
         if sum(other[:parts] == name[:parts] for other in names) == 1:
             return ", ".join(name[:parts])
@@ -115,7 +115,7 @@ def measure(
         agent: who plays.
         episodes: how many, in as many homes as there are.
         env_options: options for all agents (split, max_steps), over the agent's own.
-        seed: of the drawn actions.
+        seed: seed of the drawn actions.
         which: checkpoint, "latest" or "best".
         pictures: keep what was seen in so many of the first episodes.
     """
@@ -136,7 +136,7 @@ def measure(
 
 
 def describe(agent: Agent, played: Sequence[Played], frames: int) -> dict[str, Any]:
-    """What the report says of an agent."""
+    """The report on an agent."""
     coverage = [episode.coverage for episode in played]
     low, high = bootstrap(coverage)
     found: dict[str, Any] = {

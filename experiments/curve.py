@@ -28,7 +28,7 @@ class Curve:
     """The file of a run in training; a name that is new adds a column.
 
     Args:
-        path: of the file. It is not changed before the first `write`.
+        path: path of the file. It is not changed before the first `write`.
         upto: rows of an earlier part of the run are kept up to this frame.
     """
 
@@ -43,7 +43,7 @@ class Curve:
             self._unreadable = not self._columns and path.stat().st_size > 0
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Adds a row; a warning says where it could not be written."""
+        """Adds a row; warns if it could not be written."""
         self._rows.append(dict(row))
         fresh = [name for name in row if name not in self._columns]
         self._columns += fresh
@@ -55,7 +55,7 @@ class Curve:
             self._put(None)
 
     def _put(self, row: Mapping[str, Any] | None) -> None:
-        """Appends a row to the file, or without one writes all rows again; a warning says where that failed."""
+        """Appends a row to the file, or without one writes all rows again; warns if that failed."""
         self._on_disk = False
         try:
             if row is None:
@@ -93,7 +93,7 @@ def read_curve(path: Path, upto: int | None = None) -> tuple[list[str], list[dic
     """The columns and the whole rows of a curve; no columns where the header cannot be read.
 
     Args:
-        path: of a progress.csv.
+        path: path of a progress.csv.
         upto: leave out later frames.
     """
     *lines, tail = path.read_bytes().split(b"\n")  # every whole line has an end

@@ -21,7 +21,7 @@ def expected(settings: Settings, stored: Path | None = None) -> str | None:
     """One line about the stored runs with these settings; None where there is none.
 
     Args:
-        settings: of a run.
+        settings: the options of a run.
         stored: folder of stored runs, `<preset>/<task>/<method>-seed<k>`; None for those of the repository.
     """
     config, found = settings.config, []

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Of a share (Wilson 1927); holds its level near 0 and 1 as well."""
+    """Interval of a share (Wilson 1927); holds its level near 0 and 1, too."""
     from scipy.stats import binomtest  # type: ignore[import-untyped]  # takes a second to import
 
     interval = binomtest(successes, trials).proportion_ci(method="wilson")
@@ -17,7 +17,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def bootstrap(values: Sequence[float], draws: int = 10_000) -> tuple[float, float]:
-    """Of a mean (percentile bootstrap; seeded, so that a report is reproducible)."""
+    """Interval of a mean (percentile bootstrap; seeded, so that a report is reproducible)."""
     from scipy.stats import bootstrap as resample
 
     sample = np.asarray(values, dtype=float)

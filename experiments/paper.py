@@ -1,7 +1,7 @@
 """Every figure and table of the paper that holds a result, as data (Henaff et al. 2022, arXiv:2210.05805).
 
 Labels are those of the paper's LaTeX source. Where the text does not name a task or a number of frames (the plots of
-MiniGrid), the study's note says what we took. `docs/reproduction.md` compares what the paper shows with our runs.
+MiniGrid), the study's note names our choice. `docs/reproduction.md` compares what the paper shows with our runs.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class HyperParameters:
     """One table."""
 
     label: str
-    """In the paper's source."""
+    """Label of the table in the paper's source."""
     env: str
     methods: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]

@@ -93,7 +93,7 @@ class Means:
 
 
 class Board:
-    """TensorBoard's events; where they cannot be written, a warning says so and training continues without them."""
+    """TensorBoard's events; if they cannot be written, training continues without them, with a warning."""
 
     def __init__(self, folder: Path, frames: int) -> None:
         self._writer: SummaryWriter | None = None
@@ -130,8 +130,8 @@ class Progress:
     """Takes updates, shows and writes where the run stands.
 
     Args:
-        folder: of the run.
-        steps: of the whole run.
+        folder: folder of the run.
+        steps: total environment steps of the run.
         frames: done in earlier parts of it.
         log_seconds: between two rows.
         stream: where the line goes.

@@ -23,18 +23,18 @@ import numpy as np
 
 from e3b_gym.command import answer
 from experiments import plots
-from experiments.catalogue import STUDIES, find_studies
+from experiments.catalogue import STUDIES, read_choice
 from experiments.claims import Judged, judge
 from experiments.reproduce import RUNS
 from experiments.results import Result, compares, keep, read_results
-from experiments.settings import is_set, split_arguments
+from experiments.settings import is_set
 from experiments.statistics import aggregates, complete, efficiency, improvement, profiles
-from experiments.studies import SCALES, Run, Study
+from experiments.studies import Run, Study
 
 OPTIONS = ("FIGURE", "SCALE", "RUNS", "OUT", "KEEP")
 OUT, STORED, RESULTS, REPRODUCTION = "runs/report", Path("results/runs"), Path("results"), Path("docs/reproduction.md")
 POINTS = 100
-"""Of a drawn curve."""
+"""Number of points of a drawn curve."""
 PLOTS = {"aggregate", "improvement", "scores", "curves", "efficiency", "profiles"}
 """Names of all plots that a report may have."""
 
@@ -68,12 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     from experiments.reproduction import write_reproduction
 
-    options, other = split_arguments(given, OPTIONS)
-    if other:
-        raise ValueError(f"report takes {', '.join(OPTIONS)}, not {', '.join(other)}")
-    studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
-    if scale not in SCALES:
-        raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
+    options, studies, scale = read_choice("report", given, OPTIONS)
     studies = [study for study in studies if scale in study.scales] or studies
     runs, out = Path(options.get("RUNS", RUNS)), Path(options.get("OUT", OUT))
     if is_set(options, "KEEP"):

@@ -77,7 +77,7 @@ def run_table(study: Study, results: Sequence[Result]) -> Table:
 
 
 def differences(results: Sequence[Result]) -> dict[Any, str]:
-    """By the run's folder: the options of `make train` in which it differs from most runs that have the option."""
+    """By folder, the options of `make train` in which a run differs from most runs that have the option."""
     flat = {result.run.folder: flattened(result.content["config"]) for result in results if result.run.learns}
     names = dict.fromkeys(name for config in flat.values() for name in config)
     usual = {}
@@ -112,7 +112,7 @@ def _millions(frames: int) -> str:
 
 
 def markdown(table: Table) -> str:
-    """As GitHub shows it."""
+    """The table in Markdown."""
     heads, rows = table
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

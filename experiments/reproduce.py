@@ -28,20 +28,17 @@ from agents.ray_cluster import require_ray
 from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.options import Count, closest, parse
-from experiments.catalogue import STUDIES, find_studies
+from experiments.catalogue import STUDIES, read_choice
 from experiments.progress import duration
 from experiments.run_table import RunTable
 from experiments.scheduler import Job, Scheduler, State, as_line
 from experiments.settings import is_set, resolve, split_arguments
-from experiments.studies import SCALES, Run, Study, all_runs
+from experiments.studies import Run, Study, all_runs
 
 OPTIONS = ("FIGURE", "SCALE", "CORES", "RUNS", "DRY", "SEEDS", "TASKS", "METHODS", "CLUSTER", "RAY_ADDRESS")
 RUNS = "runs/reproduce"
-# Approximate frames per second of one run on one core, by suite, until runs have been measured.
-RATES = {
-    "home": {"MiniHack": 1400.0, "MiniGrid": 2500.0, "Rooms": 7000.0, "VizDoom": 700.0, "Habitat": 900.0},
-    "paper": {"MiniHack": 120.0, "MiniGrid": 2500.0, "VizDoom": 300.0, "Habitat": 4.0},
-}
+UNKNOWN_SPEED = 500.0
+"""Frames per second of runs in suites without `Suite.speeds`."""
 EVALUATION_SECONDS = 60.0
 
 
@@ -52,12 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    options, other = split_arguments(given, OPTIONS)
-    if other:
-        raise ValueError(f"reproduce takes {', '.join(OPTIONS)}, not {', '.join(other)}")
-    studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
-    if scale not in SCALES:
-        raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
+    options, studies, scale = read_choice("reproduce", given, OPTIONS)
     cores = parse("CORES", options["CORES"], Count) if "CORES" in options else None
     runs, root = chosen_runs(studies, scale, options), Path(options.get("RUNS", RUNS))
     with closing(make_scheduler(runs, root, cores, options)) as scheduler:
@@ -146,7 +138,7 @@ def _steps(options: tuple[str, ...]) -> int:
 
 
 def seconds_left(jobs: Sequence[Job]) -> float:
-    """Of all runs that are not finished, one after the other; by the speed of those that have begun, or by RATES."""
+    """Seconds of all runs that are not finished, one after the other; see `rate`."""
     left = [job for job in jobs if job.state is not State.FINISHED]
     return sum(
         max(job.frames - job.progress.frames, 0) / rate(job.run, jobs) + EVALUATION_SECONDS * (job.run.scale != "smoke")
@@ -155,7 +147,7 @@ def seconds_left(jobs: Sequence[Job]) -> float:
 
 
 def rate(run: Run, jobs: Sequence[Job]) -> float:
-    """Frames per second of runs in the same environment, else in the same suite, else a guess."""
+    """Frames per second of the begun runs in the same environment, of those in the suite, or else an estimate."""
     begun = [job for job in jobs if job.progress.frames and job.progress.seconds]
     suite = suite_of(run.task.env)
     for alike in (
@@ -164,8 +156,8 @@ def rate(run: Run, jobs: Sequence[Job]) -> float:
     ):
         if alike:
             return sum(job.progress.frames for job in alike) / sum(job.progress.seconds for job in alike)
-    rates = RATES.get(run.preset, RATES["home"])
-    return rates.get("" if suite is None else suite.name, 500.0)
+    speeds: Mapping[str, float] = {} if suite is None else suite.speeds
+    return speeds.get(run.preset, speeds.get("home", UNKNOWN_SPEED))
 
 
 def run_all(scheduler: Scheduler, pause: float = 1.0) -> int:
@@ -202,7 +194,7 @@ def conclude(scheduler: Scheduler) -> int:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int]]:
-    """A function that says which signal has asked to stop, 0 for none; a second Ctrl-C is a KeyboardInterrupt."""
+    """Gives the block a function that returns the signal that asked to stop, or 0. A second Ctrl-C interrupts."""
     got: list[int] = []
 
     def note(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""What a run's folder says: settings, curve, evaluation. Nothing but the files is read, so that old runs stay readable.
+"""Reads a run's folder: settings, curve, evaluation. Only files are read, so that old runs stay readable.
 
 config.yaml        settings and where they come from
 progress.csv       the curve
@@ -74,7 +74,7 @@ class Result:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """Of config.yaml."""
+        """The settings in config.yaml."""
         return yaml.safe_load((self.folder / CONFIG).read_text())  # type: ignore[no-any-return]
 
     @cached_property

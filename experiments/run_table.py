@@ -26,7 +26,7 @@ class RunTable:
     """Redrawn in place in a terminal; in a file, a line where a run changes its state and one every minute.
 
     Args:
-        jobs: of the scheduler.
+        jobs: jobs of the scheduler.
         seconds_left: of all of them, one after the other.
         cores: how many run at a time.
     """
@@ -73,7 +73,7 @@ class RunTable:
         return ", ".join(parts) + (f"; about {duration(left / self._cores)} left" if left else "")
 
     def table(self) -> Table:
-        """As many runs as fit, the most interesting first; in the order of the list."""
+        """The most interesting runs that fit on the screen, in the order of the list."""
         table = Table(box=None, caption=self.summary(), caption_justify="left", pad_edge=False)
         for name in ("task", "method", "seed", "state", "frames", "per s", "success", "curve", "left"):
             table.add_column(

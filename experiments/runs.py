@@ -134,7 +134,7 @@ class RunFolder:
         return " ".join(["make", target, f"RUN={shlex.quote(str(self.path))}", *options])
 
     def save(self, settings: Settings, parts: list[Any] | None = None) -> None:
-        """Writes config.yaml; `parts` tells where each part of the run comes from, this one added."""
+        """Writes config.yaml; `parts` holds the origin of each part of the run; this one is added."""
         self.path.mkdir(parents=True, exist_ok=True)
         content = {
             "agent": settings.agent,
@@ -188,7 +188,7 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dic
 
 
 def parse_named(config: RunConfig, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a layer by name, each as its type says; `bonus.preset` as all that it sets."""
+    """Options of a layer by name, converted to their types; `bonus.preset` becomes all that it sets."""
     bonus = dict(chosen.get("bonus", {}))
     if "preset" in bonus:
         made = BonusConfig.parsed(config.method, **bonus).as_dict()

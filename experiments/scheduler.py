@@ -67,7 +67,7 @@ class Job:
         self.curve = [(float(row["frames"]), float(row["success"])) for row in rows if row.get("success")]
 
     def train_command(self) -> list[str]:
-        """From the start, or from the last checkpoint."""
+        """Starts the run, or resumes it from the last checkpoint."""
         if not (self.folder / CONFIG).exists():
             return module("train", f"RUN={self.folder}", *self.run.train_options())
         return module("train", f"RUN={self.folder}", "RESUME=1", f"STEPS={self.frames}")
@@ -208,7 +208,7 @@ class Scheduler:
                 job.process.terminate()
 
     def wait(self) -> None:
-        """Until everything that was asked to stop has ended."""
+        """Waits until everything that was asked to stop has ended."""
         for job in self.active:
             if job.process is not None:
                 job.process.wait()

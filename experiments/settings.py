@@ -1,4 +1,4 @@
-"""From `ENV=... METHOD=... learning_rate=3e-4` to the settings of a run.
+"""Reads `ENV=... METHOD=... learning_rate=3e-4` into the settings of a run.
 
     defaults of the agent's config < the suite's presets.yaml < the command line
 
@@ -23,7 +23,7 @@ from agents.networks import networks_for
 from agents.registry import AGENTS, find_agent
 from agents.run_config import RunConfig
 from e3b_gym.bonuses import METHODS
-from e3b_gym.command import split_words
+from e3b_gym.command import split_options
 from e3b_gym.config import BonusConfig, option_types
 from e3b_gym.envs import option_type
 from e3b_gym.envs.registry import suite_of
@@ -72,13 +72,13 @@ def split_arguments(
     """`NAME=value` arguments as (capitals, fields); capitals that are fields come out as fields.
 
     Args:
-        arguments: of the command line.
+        arguments: arguments of the command line.
         capitals: the options of the command itself, in addition to FIELDS_IN_CAPITALS.
-        suggested: of FIELDS_IN_CAPITALS, those that the command takes.
+        suggested: the part of FIELDS_IN_CAPITALS that the command takes.
     """
     options: dict[str, str] = {}
     fields: dict[str, str] = {}
-    for name, value in split_words(arguments):
+    for name, value in split_options(arguments):
         if name in FIELDS_IN_CAPITALS:
             fields[name.lower()] = value
         elif name in capitals:
@@ -129,7 +129,7 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
 
 
 def make_config(kind: type[RunConfig], env: str, method: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
-    """A config from layers of options, later ones first; text becomes what each option's type says."""
+    """A config from layers of options, later ones first; text is converted to the type of its option."""
     try:
         merged: Any = OmegaConf.to_container(OmegaConf.merge({}, *layers))
     except OmegaConfBaseException as error:  # such as ${...}, which OmegaConf would look up
@@ -144,7 +144,7 @@ def make_config(kind: type[RunConfig], env: str, method: str, layers: Iterable[M
 
 
 def complete(config: RunConfig) -> RunConfig:
-    """With the sizes of its networks filled in, and None where an option has no effect."""
+    """Returns the config with the sizes of its networks, and None where an option has no effect."""
     reasons = config.without_effect()
     sizes: dict[str, Any] = {name: None for name in ("dim", "net", "lstm") if name in reasons}
     if config.recurrent and config.has_networks:
@@ -222,7 +222,7 @@ def make_run_options(given: Mapping[str, Any], current: RunOptions | None = None
 
 
 def parse_env_options(env: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the environment, each as its type says; a value of an option without a type is read as YAML."""
+    """Options of the environment, converted to their types; the value of an option without a type is read as YAML."""
     parsed: dict[str, Any] = {}
     for name, value in options.items():
         kind = option_type(env, name)
@@ -272,5 +272,5 @@ def by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_options(values: Mapping[str, Any]) -> str:
-    """As one writes them on the command line."""
+    """The options as written on the command line."""
     return " ".join(f"{name}={value}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""What the site says about each method: equation, source, composition, and when to use it."""
+"""The pages of the methods on the site: equation, source, composition, and when to use each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Family:
     when: str
 
     def composition(self, name: str) -> str:
-        """As Python would write it."""
+        """The composition as Python code."""
         if name in COMPOSITIONS:
             return COMPOSITIONS[name]
         suffix = name.rsplit("-", 1)[-1]

@@ -89,7 +89,7 @@ def improvement(scores: Scores, first: str) -> dict[str, Estimate]:
 
 
 def difference(one: NDArray[Any], other: NDArray[Any]) -> Estimate:
-    """Of the mean scores of two methods, (num_runs x num_tasks) each."""
+    """The difference of the mean scores of two methods, (num_runs x num_tasks) each."""
     return _estimates({"": (one, other)}, lambda x, y: x.mean() - y.mean(), REPEATS)[""][0]
 
 

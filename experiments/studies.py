@@ -52,7 +52,7 @@ class Method:
     """A line of a plot."""
 
     label: str
-    """As plots and tables name it."""
+    """Name in plots and tables."""
     method: str
     """METHOD of `make train`; AGENT for an agent that does not learn."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -96,14 +96,14 @@ class Scale:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, in a form that runs can agree or disagree with.
+    """A statement of the paper, in a form that runs can agree or disagree with.
 
     Kinds: `above` (each of `methods` scores higher than each of `others`), `solves` (each of `methods` scores at least
     0.5), `fails` (each of `methods` scores at most 0.1), `same` (no significant difference to `others`).
     """
 
     text: str
-    """In plain English."""
+    """The claim in plain English."""
     kind: Literal["above", "solves", "fails", "same"]
     methods: tuple[str, ...]
     """Names of methods."""
@@ -160,7 +160,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared with what, where, and what the paper says about it."""
+    """The methods that are compared, the tasks, and the paper's claims."""
 
     name: str
     """FIGURE of `make reproduce` and `make report`."""
@@ -168,7 +168,7 @@ class Study:
     source: str
     """Where it is in the paper, as number and label; OURS if it is not."""
     shows: str
-    """What the paper shows there, or what the study asks."""
+    """The paper's result, or the question of the study."""
     tasks: tuple[Task, ...]
     methods: tuple[Method, ...]
     scales: Mapping[str, Scale]
@@ -232,7 +232,7 @@ def all_runs(studies: Sequence[Study], scale: str) -> list[Run]:
 
 
 def _text(value: Any) -> str:
-    """As the command line spells it."""
+    """The value as the command line takes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return "null" if value is None else str(value)

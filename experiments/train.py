@@ -7,12 +7,12 @@ ENV=        an id (`python -m e3b_gym.envs` lists them)     METHOD=  e3b, none, 
 AGENT=      impala, recurrent_ppo, ppo,                     PRESET=  home, paper
             random, random-forward
 STEPS=      environment steps (10M, 500k)                   SEED=    of weights, actions, environments
-NET=        paper, fast; in MiniHack also moves            RUN=     the run's folder, else runs/<env>/<...>
+NET=        paper, fast; in MiniHack also moves            RUN=     the run's folder; default runs/<env>/<...>
 <field>=    any field of the agent's config, option of the run, or option of the bonus: learning_rate=3e-4 beta=0.1
 env.<name>= any option of the environment: env.max_steps=100
 
-AGENT=random (any action) and AGENT=random-forward (in Habitat: 80 % forward, else a turn) learn nothing: the command
-only writes a run's folder, which `make evaluate`, `make watch` and `make homes` play like any other.
+AGENT=random (any action) and AGENT=random-forward (in Habitat: 80 % forward, otherwise a turn) learn nothing: the
+command only writes a run's folder, which `make evaluate`, `make watch` and `make homes` play like any other.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progr
         saver.save_if_due(progress)
 
     again = folder.command("train", "RESUME=1")
-    ending, code = "", 1  # said on stderr, after the line of the progress
+    ending, code = "", 1  # printed on stderr, after the line of the progress
     try:
         with stop.listening():
             trainee.train(observe, stop)

@@ -54,7 +54,7 @@ def measured(folder: RunFolder) -> tuple[str, dict[str, Any], int]:
 
 
 def row(folder: RunFolder) -> tuple[str, ...]:
-    """What `make agents` says of an agent."""
+    """What `make agents` prints about an agent."""
     settings, parts = folder.load()
     about = json.loads((folder.path / "agent.json").read_text())
     name, value, episodes = measured(folder)

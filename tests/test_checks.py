@@ -1,4 +1,4 @@
-"""check_bonus catches what it promises to catch: each broken bonus below fails on its own promise."""
+"""check_bonus finds what it promises to find: each broken bonus below fails the check of its promise."""
 
 import pytest
 import torch

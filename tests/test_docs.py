@@ -1,8 +1,8 @@
 """The documentation runs: every Python block of README.md and docs/*.md, in order, one namespace per page.
 
 Trainings of 50,000 steps and more are cut to 512, with rollouts of 32 where PPO's default of 2,048 would apply; nothing
-else is changed. A page that a test of its own runs, and blocks that are fragments by nature (they stand for the
-reader's own names), are listed here, so that nothing is left out in silence.
+else is changed. Pages that another test runs, and blocks that are fragments (with names that the reader defines), are
+listed here, so that nothing is left out silently.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def test_blanked_terminal_observations_have_no_bonus_in_either_mode() -> None:
 
 
 class Homemade(gym.vector.VectorEnv[Any, Any, Any]):
-    """A batch as people write them: resets in the same step, tells no final_obs, uses float32."""
+    """A batch as users write them: resets in the same step, returns no final_obs, uses float32."""
 
     def __init__(self, metadata: dict[str, Any]) -> None:
         self.metadata = metadata

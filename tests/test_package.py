@@ -1,4 +1,4 @@
-"""The package as a stranger meets it: light imports, one version, examples that run."""
+"""The package as a new user sees it: light imports, one version, examples that run."""
 
 import os
 import runpy

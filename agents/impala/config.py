@@ -54,7 +54,7 @@ class Config(RunConfig):
     """
 
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
-    """Of the policy: "rmsprop" as in the paper, or "adam", whose first steps are no larger than later ones."""
+    """Optimiser of the policy: "rmsprop" as in the paper, or "adam", whose first steps are no larger than the later."""
     learning_rate: Positive = 1e-4
     """Learning rate of the policy."""
     learning_rate_final: NotNegative | None = None

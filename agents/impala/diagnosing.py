@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
-from numpy.typing import NDArray
 
 from agents.impala.config import Config
+from agents.impala.losses import reward_streams
 from agents.impala.run import ImpalaPlayer
 from e3b_gym.buffer import EndingReader
 from e3b_gym.diagnosis import End, Episode, Probe, Recording, Setup, bonus_setup
@@ -25,7 +25,7 @@ def record(
     endings = EndingReader(type(envs.unwrapped).__name__)
     obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # lists are fine, too
     probe.reset(obs)
-    done = np.ones(len(seeds), dtype=np.bool_)
+    done, gammas = np.ones(len(seeds), dtype=np.bool_), tuple[float, ...]()
     while not recording.complete:
         action = player.act(obs, done)
         obs, reward, terminated, truncated, infos = envs.step(action)
@@ -33,12 +33,13 @@ def record(
         last = endings.from_vector(done, obs, infos, AutoresetMode.SAME_STEP)
         scored = probe.step(action, obs, reward, done, last, policy_logits=player.logits)
         said = {"probabilities": player.logits.double().softmax(-1).numpy(), "values": player.values.double().numpy()}
-        rewards = _streams(config, probe, reward, scored.bonus)
+        outer, inner = torch.from_numpy(scored.extrinsic), torch.from_numpy(scored.bonus)
+        streams = reward_streams(config, probe, outer, inner)
+        rewards = torch.stack([stream for stream, _ in streams], -1).double().numpy()  # [N, heads]
+        gammas = tuple(gamma for _, gamma in streams)
         limits = truncated & ~terminated
         ends = {env: _end(config, player, env, bool(limits[env]), last, infos) for env in np.flatnonzero(done).tolist()}
         recording.add({**probe.step_parts, "rewards": rewards, **said}, ends)
-    gamma = config.gamma if config.intrinsic_gamma is None else config.intrinsic_gamma
-    gammas = (config.gamma, gamma)[: config.value_heads]
     return recording.episodes, Setup("", gammas=gammas, **bonus_setup(explorer.bonus, explorer.mixer))
 
 
@@ -50,12 +51,3 @@ def _end(
     success = bool(final["is_success"][env]) if "is_success" in final else None
     bootstrapped = config.bootstrap_truncated and limit and env in last
     return End(limit, success, player.value_of(env, last[env]) if bootstrapped else None)
-
-
-def _streams(config: Config, probe: Probe, reward: Any, bonus: NDArray[np.float32]) -> NDArray[np.float64]:
-    """[N, heads]: the rewards of each value head."""
-    outer, inner = torch.as_tensor(reward, dtype=torch.float32), torch.from_numpy(bonus)
-    if config.value_heads == 1:
-        return probe.mixer(outer, inner)[:, None].double().numpy()
-    heads = probe.mixer(outer, torch.zeros_like(inner)), probe.mixer(torch.zeros_like(outer), inner)
-    return torch.stack(heads, -1).double().numpy()

@@ -43,7 +43,7 @@ class Environments:
 
     @classmethod
     def of(cls, env: str | Callable[[], gym.Env[Any, Any]] | VecEnv) -> Environments:
-        """From the argument of a model."""
+        """Reads the `env` argument of a model."""
         if isinstance(env, str):
             if is_custom(env):
                 raise ValueError(f"this model was trained in a custom environment, {env}; pass env=")

@@ -83,7 +83,7 @@ class Channel:
         return _unpacked(content)
 
     def collect(self, value: Any) -> list[Any]:
-        """For learner 0, the values of all learners in order; an empty list for the others."""
+        """Returns the values of all learners in order to learner 0, and an empty list to the others."""
         content = _packed(value)
         lengths = [int(length) for length in self._all(torch.tensor([len(content)]))]
         padded = torch.cat([content, content.new_zeros(max(lengths) - len(content))])
@@ -144,9 +144,9 @@ class Group:
 
     Args:
         rank, size: number of this learner, and how many there are.
-        store: where they meet; `open_store` makes learner 0's, `find_store` the others'.
+        store: through which they find each other; `open_store` makes learner 0's, `find_store` the others'.
         device: where the gradients are.
-        address: of this learner's machine, as the others reach it.
+        address: address of this learner's machine, as the others reach it.
 
     Attributes:
         policy, encoder, orders, control: the channels.
@@ -182,10 +182,10 @@ class Group:
 
 
 def open_store(host: str) -> TCPStore:
-    """Learner 0's place to meet, on a free port of this machine."""
+    """The store of learner 0, on a free port of this machine."""
     return TCPStore(host, 0, is_master=True, timeout=_JOIN_TIMEOUT, wait_for_workers=False)
 
 
 def find_store(host: str, port: int) -> TCPStore:
-    """The same, for the others."""
+    """The store of learner 0, as the other learners use it."""
     return TCPStore(host, port, is_master=False, timeout=_JOIN_TIMEOUT)

@@ -2,8 +2,8 @@
 
     embed once -> score with the memories of those slots -> mix the reward -> encoder step -> policy step (`losses`)
 
-The encoder's half and the policy's half of an update meet twice: the policy's losses need the bonus, and the optimisers
-step only when both sides' gradients are finite. In between they may run in two threads.
+The encoder's half and the policy's half of an update wait for each other twice: the policy's losses need the bonus, and
+the optimisers step only when both halves' gradients are finite. In between they may run in two threads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import torch
 import xxhash
-from torch import Tensor
 
 from agents.impala.config import Config
 from agents.impala.group import Group
-from agents.impala.losses import Batch, Rewards, policy_losses
+from agents.impala.losses import Batch, Rewards, policy_losses, reward_streams
 from agents.impala.policy import Output, Policy
 from agents.impala.rmsprop import RMSprop
 from agents.impala.rollout import Count, Rollout
@@ -40,7 +39,7 @@ from e3b_gym.reward import require_finite
 from e3b_gym.unroll import Unroll
 
 T = TypeVar("T")
-DIAGNOSE_EVERY = 32  # updates between two looks at the encoder (accuracy, rank), which cost as much as an update
+DIAGNOSE_EVERY = 32  # updates between two measurements of the encoder (accuracy, rank), which cost as much as an update
 
 
 class Learner:
@@ -48,7 +47,7 @@ class Learner:
 
     Args:
         config: the run.
-        observation_space, action_space: of one environment.
+        observation_space, action_space: spaces of one environment.
 
     Attributes:
         group: the learners that it learns with, if any; see `join`.
@@ -93,7 +92,7 @@ class Learner:
         self.seconds: dict[str, float] = defaultdict(float)
 
     def join(self, group: Group | None) -> None:
-        """From now on learns with the group, whose learners must have the same weights; None to leave it."""
+        """Joins a group of learners, which must have the same weights; None leaves it."""
         self.group = group
         self._peers, self.explorer.peers = (ALONE, ALONE) if group is None else (group.policy, group.encoder)
 
@@ -185,7 +184,7 @@ class Learner:
         with self._timed("score"), torch.no_grad():
             bonus = explorer.score(features, unroll)  # [T, B]
             terms = explorer.bonus.policy_terms(features, unroll)
-            rewards = Rewards(list(self._streams(batch.reward, bonus)), terms)
+            rewards = Rewards(reward_streams(self.config, explorer, batch.reward, bonus), terms)
         return features, rewards, {"bonus": float(bonus.mean()), "sigma": explorer.mixer.sigma}
 
     def _encoder_gradients(self, features: Any, unroll: Unroll) -> Callable[[], Stats]:
@@ -226,16 +225,6 @@ class Learner:
 
         return finished
 
-    def _streams(self, reward: Tensor, bonus: Tensor) -> Iterator[tuple[Tensor, float]]:
-        """The rewards of each value head with their discounts; with two heads a clip applies to each."""
-        config, mix = self.config, self.explorer.mix
-        if config.value_heads == 1:
-            yield mix(reward, bonus)[0], config.gamma
-            return
-        yield mix(reward, torch.zeros_like(bonus))[0], config.gamma
-        gamma = config.gamma if config.intrinsic_gamma is None else config.intrinsic_gamma
-        yield mix(torch.zeros_like(reward), bonus)[0], gamma
-
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         """Adds the seconds to the stage's."""
@@ -244,7 +233,7 @@ class Learner:
         self.seconds[stage] += time.perf_counter() - start
 
     def checksum(self) -> int:
-        """Of all that is the same in all learners: weights, and the scale of the bonus."""
+        """Checksum of what is the same in all learners: weights, and the scale of the bonus."""
         digest = xxhash.xxh3_64()
         for part in (self.policy, self.explorer.bonus):
             for tensor in part.state_dict().values():

@@ -25,7 +25,7 @@ from agents.impala.config import Config
 from agents.impala.policy import Finals, Output, State
 from agents.impala.shapes import require_shape
 from agents.impala.vtrace import VTrace, vtrace
-from e3b_gym.explorer import ALONE, Peers
+from e3b_gym.explorer import ALONE, Explorer, Peers
 from e3b_gym.unroll import Unroll, tree_map
 
 # Smaller deviations of the advantages carry no information and are not scaled up.
@@ -70,6 +70,18 @@ class Rewards(NamedTuple):
     terms: tuple[Tensor, Tensor] | None
 
 
+def reward_streams(config: Config, explorer: Explorer, reward: Tensor, bonus: Tensor) -> list[tuple[Tensor, float]]:
+    """The rewards of each value head, in the shape of `reward`, with their discounts.
+
+    With two heads a clip applies to each.
+    """
+    if config.value_heads == 1:
+        return [(explorer.mix(reward, bonus)[0], config.gamma)]
+    gamma = config.gamma if config.intrinsic_gamma is None else config.intrinsic_gamma
+    outer, inner = (reward, torch.zeros_like(bonus)), (torch.zeros_like(reward), bonus)
+    return [(explorer.mix(*outer)[0], config.gamma), (explorer.mix(*inner)[0], gamma)]
+
+
 def policy_losses(
     config: Config, batch: Batch, rewards: Rewards, out: Output, peers: Peers = ALONE
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -78,8 +90,8 @@ def policy_losses(
     Args:
         config: the run, with `ent_coef` and `clip_range_high` of this update.
         batch: the experience.
-        rewards: of its steps.
-        out: what the learner's policy says to their T+1 observations and, with `bootstrap_truncated`, to those where
+        rewards: rewards of its steps.
+        out: output of the learner's policy for the T+1 observations and, with `bootstrap_truncated`, for those where
             a time limit ended an episode.
         peers: learners that have other columns of the same batch.
     """

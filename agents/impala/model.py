@@ -55,11 +55,11 @@ class IMPALA:
         bonus_preset: with a method, "default" (also if None), "paper" or "authors".
         env_options: options of the environment, for an id.
         n_envs: environments per actor; those of the VecEnv, if it is one.
-        seed: of weights, actions and environments.
+        seed: seed of weights, actions and environments.
         tensorboard_log: folder for TensorBoard; None for no logs.
         verbose: 1 prints the logs.
         stats_window_size: episodes behind `rollout/ep_rew_mean`, `ep_len_mean` and `success_rate`.
-        device: of policy, bonus and optimisers; "auto": a GPU where there is one. Actors act on the CPU.
+        device: where policy, bonus and optimisers are; "auto": a GPU where there is one. Actors act on the CPU.
         **options: any other field of `agents.impala.config.Config`, such as learning_rate, n_steps, ent_coef.
             Without `batch_size`, up to 8 environments are learned from at a time. `learners=K` shares the work between
             K processes (docs/scaling.md).
@@ -197,7 +197,7 @@ class IMPALA:
         """Trains for `total_timesteps` more environment steps, rounded up to whole rollouts.
 
         Args:
-            callback: of Stable-Baselines3: a callback, a list of them or a function.
+            callback: a callback of Stable-Baselines3, a list of callbacks, or a function.
             log_interval: rollouts between two logs; None for none.
             tb_log_name: name of the run in TensorBoard.
             reset_num_timesteps: count, and run schedules, from 0; else from `num_timesteps`.
@@ -234,7 +234,7 @@ class IMPALA:
         """Actions for observations, and the LSTM's state for the next call.
 
         Args:
-            observation: of one environment, or of N in arrays [N, ...].
+            observation: of one environment, or a batch [N, ...].
             state: what the last call returned; None at the start.
             episode_start: [N], which observations open an episode and so clear their state.
             deterministic: the most probable actions; else they are drawn from the policy.

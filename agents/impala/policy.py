@@ -26,7 +26,7 @@ class Output(NamedTuple):
     Attributes:
         logits: [T, B, A].
         values: [T, B, heads].
-        state: of the LSTM after the last row.
+        state: state of the LSTM after the last row.
         final_values: [K, heads], of the terminal observations that were passed, without gradients; None without them.
     """
 
@@ -52,13 +52,13 @@ class Finals(NamedTuple):
 def act(
     policy: Policy, obs: Tree, starts: NDArray[np.bool_], state: State, generator: torch.Generator | None = None
 ) -> tuple[NDArray[np.int64], Output]:
-    """Actions [N] for one step of N environments, and all that the policy says.
+    """Actions [N] for one step of N environments, and the full output of the policy.
 
     Args:
         policy: whose actions.
         obs: tree of numpy arrays [N, ...].
         starts: [N], the observation opens an episode.
-        state: of the LSTM before it.
+        state: state of the LSTM before it.
         generator: draws the actions; None takes the most probable ones.
     """
     device = policy.device
@@ -103,7 +103,7 @@ class Policy(nn.Module):
 
     Args:
         networks: what to build.
-        observation_space, action_space: of one environment.
+        observation_space, action_space: spaces of one environment.
         value_heads: how many value functions.
     """
 
@@ -137,7 +137,7 @@ class Policy(nn.Module):
         Args:
             obs: tree of [T, B, ...].
             starts: [T, B] bool, the row opens an episode.
-            state: of the LSTM before row 0.
+            state: state of the LSTM before row 0.
             finals: terminal observations, each valued with the LSTM's state after the row that its step left.
         """
         shape = tree_leaves(obs)[0].shape[:2]
@@ -178,7 +178,7 @@ class Policy(nn.Module):
                 part.memoise = True  # type: ignore[assignment]
 
     def weights_changed(self) -> None:
-        """To be called after the weights of an acting policy were replaced."""
+        """Must be called after the weights of an acting policy were replaced."""
         for part in self.trunk.modules():
             if callable(clear := getattr(part, "clear_memo", None)):
                 clear()

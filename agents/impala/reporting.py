@@ -1,4 +1,4 @@
-"""What a model tells Stable-Baselines3's callbacks and logger about a rollout."""
+"""Reports rollouts to Stable-Baselines3's callbacks and logger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollout: the arrays that one actor fills and the learner reads, an unroll [T, N] with what the learner must know.
+"""Rollout: the arrays that one actor fills and the learner reads: an unroll [T, N], rewards, logits and LSTM states.
 
 The arrays are allocated once, in ordinary or in shared memory, and filled again and again. Room for terminal
 observations is as large as it could ever be needed; what is not touched costs no memory.
@@ -53,7 +53,7 @@ class StepRecord:
 
 @dataclass
 class Rollout(UnrollBuffer):
-    """An `UnrollBuffer` with what else the learner must know.
+    """An `UnrollBuffer` with the other data that the learner needs.
 
     Attributes:
         reward: float32 [T, N], the environment's own.
@@ -88,7 +88,7 @@ class Rollout(UnrollBuffer):
         """Room for an unroll.
 
         Args:
-            observation_space: of one environment.
+            observation_space: observation space of one environment.
             num_actions: A.
             steps: T.
             num_envs: N.
@@ -162,7 +162,7 @@ def allocate_observations(space: gym.Space[Any], lead: tuple[int, ...], zeros: Z
     """Tree of arrays [*lead, ...] for observations of a space.
 
     Args:
-        space: of one environment.
+        space: space of one environment.
         lead: the leading sizes, such as (T+1, N).
         zeros: (shape, dtype) -> array; shared memory comes in here.
     """

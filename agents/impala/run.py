@@ -86,7 +86,7 @@ class ImpalaPlayer:
         which: "latest" or "best".
         spaces: observation and action space of one environment.
         greedy: take the most probable action; else draw from the policy.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     def __init__(

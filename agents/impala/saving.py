@@ -31,7 +31,7 @@ class SavedModel:
     state: dict[str, Any]
     """State of an `IMPALA`; of an exported agent, only policy, bonus and scale."""
     exported_frames: int | None = None
-    """Of an exported agent, the environment steps that it had learned from."""
+    """Environment steps that an exported agent had learned from."""
 
     @contextmanager
     def fitting(self, path: str | Path) -> Iterator[None]:
@@ -67,7 +67,7 @@ def _read_folder(folder: Path) -> SavedModel:
 
 
 def read_others(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the state of an `IMPALA` has besides its learner; see `Training.state_of_others`."""
+    """The part of an `IMPALA`'s state that is not its learner's; see `Training.state_of_others`."""
     starts = None if state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
     if starts is not None and (not starts or min(starts) < 0):
         raise ValueError(f"the actors were started {starts} times")

@@ -1,6 +1,6 @@
 """The learners of a run other than learner 0, which starts and watches them: processes of its machine, or of a cluster.
 
-`outcome_of` is the whole life of such a learner, wherever it runs. It ends when learner 0 says so or is gone.
+`outcome_of` runs such a learner from start to end, wherever it is. It ends when learner 0 orders it or is gone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Membership:
-    """What a learner must know to take part.
+    """What a learner needs to take part.
 
     Attributes:
         config: the whole run.

@@ -25,7 +25,7 @@ class RayCluster:
         config: the run.
 
     Attributes:
-        address: of this machine.
+        address: address of this machine.
     """
 
     def __init__(self, config: Config) -> None:

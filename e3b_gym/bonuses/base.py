@@ -123,7 +123,16 @@ class Bonus(nn.Module):
 
 
 class NoBonus(Bonus):
-    """A bonus that is always 0: the baseline without exploration."""
+    """A bonus that is always 0: the baseline without exploration.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import NoBonus
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = NoBonus()
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def score(self, features: None, unroll: Unroll, memory: object) -> Tensor:
         return torch.zeros(unroll.done.shape, device=unroll.done.device)
@@ -200,21 +209,52 @@ class _Composition(Bonus):
 
 
 class Product(_Composition):
-    """The product of several bonuses, such as global term x episodic term (Table 1 of the paper)."""
+    """The product of several bonuses, such as global term x episodic term (Table 1 of the paper).
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import RND, FirstVisit, make_key
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> rnd = RND(make_encoder(space, 16), make_encoder(space, 16))
+        >>> bonus = rnd * FirstVisit(make_key("full", space))
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def score(self, features: list[Any], unroll: Unroll, memory: Memories) -> Tensor:
         return self.scores(features, unroll, memory).prod(dim=0)
 
 
 class Sum(_Composition):
-    """The sum of several bonuses."""
+    """The sum of several bonuses.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import RND, FirstVisit, make_key
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> rnd = RND(make_encoder(space, 16), make_encoder(space, 16))
+        >>> bonus = rnd + FirstVisit(make_key("full", space))
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def score(self, features: list[Any], unroll: Unroll, memory: Memories) -> Tensor:
         return self.scores(features, unroll, memory).sum(dim=0)
 
 
 class Scaled(_Composition):
-    """A bonus times a constant. The losses are not scaled."""
+    """A bonus times a constant. The losses are not scaled.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import FirstVisit, make_key
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = 0.5 * FirstVisit(make_key("full", space))
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def __init__(self, term: Bonus, factor: float) -> None:
         if not isinstance(factor, (int, float)):

@@ -25,6 +25,14 @@ class InverseSqrtCount(Bonus):
     Args:
         key: function that selects the counted part of an observation tree [rows, ...]; see `make_key`.
         episodic: count visits within the episode; False: over all of training and all environments.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import InverseSqrtCount, make_key
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = InverseSqrtCount(make_key("full", space))
+        >>> check_bonus(bonus, space, actions)
     """
 
     def __init__(self, key: Key, *, episodic: bool = True) -> None:
@@ -57,7 +65,16 @@ class InverseSqrtCount(Bonus):
 
 
 class FirstVisit(InverseSqrtCount):
-    """1 on the first visit to a state in the episode, 0 on later visits."""
+    """1 on the first visit to a state in the episode, 0 on later visits.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import FirstVisit
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = FirstVisit(lambda obs: obs[:, :2])  # counts the first two numbers only
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def bonus_of_count(self, count: Tensor) -> Tensor:
         return (count == 1).float()

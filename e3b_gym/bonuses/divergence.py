@@ -27,6 +27,15 @@ class PolicyDivergence(Bonus):
     Args:
         encoder: the adversary's network, tree of [rows, ...] -> [rows, encoder.dim]; shared with nothing else.
         action_space: must be Discrete: the divergence is between categorical distributions.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import PolicyDivergence
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = PolicyDivergence(make_encoder(space, 16), actions)
+        >>> check_bonus(bonus, space, actions)
     """
 
     in_reward = True

@@ -14,7 +14,17 @@ from e3b_gym.unroll import Unroll
 
 
 class Curiosity(OnRepresentation):
-    """Prediction error of the forward model (ICM)."""
+    """Prediction error of the forward model (ICM).
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import Curiosity, InverseForwardDynamics
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = Curiosity(InverseForwardDynamics(make_encoder(space, 16), actions))
+        >>> check_bonus(bonus, space, actions)
+    """
 
     representation: InverseForwardDynamics
 
@@ -24,7 +34,18 @@ class Curiosity(OnRepresentation):
 
 
 class Impact(OnRepresentation):
-    """Distance between the embeddings before and after the step (RIDE)."""
+    """Distance between the embeddings before and after the step (RIDE).
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import Impact, InverseForwardDynamics, InverseSqrtCount, make_key
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> phi = InverseForwardDynamics(make_encoder(space, 16), actions)
+        >>> bonus = Impact(phi) * InverseSqrtCount(make_key("full", space))  # RIDE
+        >>> check_bonus(bonus, space, actions)
+    """
 
     @torch.no_grad()
     def score(self, features: Features, unroll: Unroll, memory: object) -> Tensor:

@@ -38,6 +38,15 @@ class Elliptical(OnRepresentation):
         zero_first: set the bonus of the first step of an episode to 0.
         ellipse: how C^-1 phi is computed: "exact" (`EllipticalMemory`), "rank1" (the authors' update in float32) or
             "solve" (a factorisation of C per step). The last two are slower, for comparison.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import Elliptical, InverseDynamics
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = Elliptical(InverseDynamics(make_encoder(space, 16), actions), ridge=0.1)
+        >>> check_bonus(bonus, space, actions)
     """
 
     _place: Tensor

@@ -204,8 +204,8 @@ def make_bonus(
 
     Args:
         name: a key of METHODS.
-        observation_space: of one environment (not batched).
-        action_space: of one environment.
+        observation_space: observation space of one environment (not batched).
+        action_space: action space of one environment.
         num_envs: number of environments.
         encoder: your network (an nn.Module, tree of [rows, ...] -> [rows, d]) or a function of the observation space
             that makes it; None: the generic encoder.

@@ -95,14 +95,34 @@ class Representation(nn.Module):
 
 
 class Frozen(Representation):
-    """A network with fixed random weights: the paper's "random encoder"."""
+    """A network with fixed random weights: the paper's "random encoder".
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import Elliptical, Frozen
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = Elliptical(Frozen(make_encoder(space, 16)))
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__(encoder.requires_grad_(False))
 
 
 class InverseDynamics(Representation):
-    """phi is trained to predict the action between two observations, so it ignores what the agent cannot control."""
+    """phi is trained to predict the action between two observations, so it ignores what the agent cannot control.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import Elliptical, InverseDynamics
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = Elliptical(InverseDynamics(make_encoder(space, 16), actions))
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def __init__(
         self, encoder: nn.Module, action_space: gym.Space[Any], *, hidden: int = 256, coef: float = 1.0
@@ -122,7 +142,18 @@ class InverseDynamics(Representation):
 
 
 class InverseForwardDynamics(InverseDynamics):
-    """Inverse and forward model on the same embedding, as in ICM and RIDE."""
+    """Inverse and forward model on the same embedding, as in ICM and RIDE.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import Curiosity, InverseForwardDynamics
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> phi = InverseForwardDynamics(make_encoder(space, 16), actions, inverse_coef=0.1)
+        >>> bonus = Curiosity(phi)
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def __init__(
         self,

@@ -22,6 +22,15 @@ class RND(Bonus):
     Args:
         predictor: the trained network, tree of [rows, ...] -> [rows, d].
         target: the random network, with the same shapes; its weights are frozen here.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import RND
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> bonus = RND(make_encoder(space, 16), make_encoder(space, 16))
+        >>> check_bonus(bonus, space, actions)
     """
 
     def __init__(self, predictor: nn.Module, target: nn.Module) -> None:
@@ -46,7 +55,18 @@ class RND(Bonus):
 
 
 class NoveltyGain(Bonus):
-    """Increase of the RND novelty over a step, clipped at 0: the global term of NovelD."""
+    """Increase of the RND novelty over a step, clipped at 0: the global term of NovelD.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from e3b_gym import check_bonus
+        >>> from e3b_gym.bonuses import RND, FirstVisit, NoveltyGain, make_key
+        >>> from e3b_gym.encoders import make_encoder
+        >>> space, actions = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
+        >>> rnd = RND(make_encoder(space, 16), make_encoder(space, 16))
+        >>> bonus = NoveltyGain(rnd, alpha=0.1) * FirstVisit(make_key("full", space))  # NovelD
+        >>> check_bonus(bonus, space, actions)
+    """
 
     def __init__(self, rnd: RND, alpha: float = 0.1) -> None:
         super().__init__()

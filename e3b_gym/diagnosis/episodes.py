@@ -112,7 +112,7 @@ class Setup:
         ridge, opens: of the elliptical bonus: its ridge, and whether the first observation is part of the ellipse.
             None where the bonus has no ellipse.
         unit_length: whether the elliptical bonus scales phi to length 1.
-        action_names: of the discrete actions, where the environment has names.
+        action_names: names of the discrete actions, where the environment has names.
         train_encoder: how the encoder's training is switched on or made faster.
     """
 

@@ -55,7 +55,7 @@ def success_rate(episodes: Sequence[Episode]) -> float | None:
 
 
 def phases(bonuses: Sequence[Floats]) -> Phases:
-    """Of the bonuses [T] of some episodes."""
+    """Measures of the bonuses [T] of some episodes."""
     first = np.concatenate([bonus[:FIRST] for bonus in bonuses])
     later = [np.sort(bonus[FIRST:]) for bonus in bonuses if len(bonus) >= LONG]
     stale = [float(steps[: max(len(steps) // 4, 1)].mean()) for steps in later]

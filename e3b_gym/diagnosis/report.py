@@ -46,7 +46,7 @@ class Diagnosis:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode], setup: Setup) -> Diagnosis:
-        """From recorded episodes."""
+        """The diagnosis of recorded episodes."""
         findings = find(episodes, setup)
         length = float(np.median([len(episode) for episode in episodes]))
         rates = measures.endings(episodes), measures.success_rate(episodes)

@@ -93,6 +93,8 @@ class Suite:
     """Options of `make` for a random policy."""
     ends_with_moves: bool = False
     """The last three actions are forward, left and right, which AGENT=random-forward needs."""
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    """Preset -> approximate frames per second of a training run on one core, until runs have been measured."""
     reward_free: bool = False
     """Runs are evaluated by coverage (`make homes`), not by reward."""
 
@@ -176,6 +178,7 @@ SUITES: list[Suite] = [
         "e3b_gym.envs.rooms",
         adds_noise=True,
         options=("e3b_gym.envs.rooms:RoomsConfig", "e3b_gym.envs.rooms:RoomsEnv"),
+        speeds={"home": 7000.0},
     ),
     Suite(
         "MiniHack",
@@ -192,6 +195,7 @@ SUITES: list[Suite] = [
         learns_tasks_only=True,
         count_options={"image": {"observation_keys": ["glyphs", "blstats", "message"]}},
         rollout_options={"copy": False},
+        speeds={"home": 1400.0, "paper": 120.0},
     ),
     Suite(
         "VizDoom",
@@ -203,6 +207,7 @@ SUITES: list[Suite] = [
         registers="vizdoom.gymnasium_wrapper",
         options=("e3b_gym.envs.vizdoom:MyWayHome",),
         networks="e3b_gym.envs.vizdoom.network",
+        speeds={"home": 700.0, "paper": 300.0},
     ),
     Suite(
         "MiniGrid",
@@ -215,6 +220,7 @@ SUITES: list[Suite] = [
         options=("e3b_gym.envs.minigrid:make",),
         other_options=True,
         count_options={"position": {"position": True}},
+        speeds={"home": 2500.0},
     ),
     Suite(
         "Habitat",
@@ -228,6 +234,7 @@ SUITES: list[Suite] = [
         nets=("paper", "fast"),
         random_options={"allow_stop": False},  # one action in four would end the episode
         ends_with_moves=True,
+        speeds={"home": 900.0, "paper": 4.0},
         reward_free=True,
     ),
 ]

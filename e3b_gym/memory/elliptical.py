@@ -37,7 +37,7 @@ LONGEST = 1e12
 
 
 class CheckedMemory(ABC):
-    """One ellipse per environment; checks what it gets before anything changes. Subclasses store the ellipse.
+    """One ellipse per environment; checks what it gets before anything changes. Subclasses store the ellipses.
 
     Args:
         num_envs: number of environment slots.
@@ -227,8 +227,8 @@ class EllipticalMemory(CheckedMemory):
         num_envs: number of environment slots.
         dim: length d of an embedding.
         ridge: lambda > 0; an empty ellipse is ridge * I.
-        dtype: of the bonuses and of the stored matrices.
-        device: of the same.
+        dtype: of the bonuses and the stored matrices, torch.float32 or torch.float64.
+        device: where the bonuses and the stored matrices are.
         episodic: clear an ellipse where an episode starts; False: never.
         backend: "numba" (CPU only), "torch", or "auto": numba on the CPU, torch elsewhere.
 

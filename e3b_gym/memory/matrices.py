@@ -22,26 +22,18 @@ from e3b_gym.memory.elliptical import CheckedMemory
 class MatrixMemory(CheckedMemory):
     """One d x d matrix per environment, updated row by row; arguments and methods of `EllipticalMemory`."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        dim: int,
-        ridge: float = 0.1,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        episodic: bool = True,
-    ) -> None:
-        super().__init__(num_envs, dim, ridge, dtype, device, episodic)
-        self._empty = torch.eye(dim, dtype=self._precision(), device=self.device) * self._diagonal()
-        self._matrices = self._empty.repeat(num_envs, 1, 1)  # [num_envs, d, d]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._empty = torch.eye(self.dim, dtype=self._precision(), device=self.device) * self._diagonal()
+        self._matrices = self._empty.repeat(self.num_envs, 1, 1)  # [num_envs, d, d]
 
     def _precision(self) -> torch.dtype:
-        """Of the matrices and of the arithmetic."""
+        """The dtype of the matrices and of the arithmetic."""
         return self.dtype
 
     @abstractmethod
     def _diagonal(self) -> float:
-        """Of the matrix of an empty ellipse."""
+        """The diagonal of the matrix of an empty ellipse."""
 
     @abstractmethod
     def _enter(self, matrix: Tensor, row: Tensor) -> Tensor:

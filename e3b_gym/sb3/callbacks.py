@@ -22,7 +22,7 @@ class EncoderUpdateCallback(BaseCallback):
     directions of the embeddings.
 
     Args:
-        learning_rate: of the encoder's Adam; None, here and below: that of `TrainerConfig`.
+        learning_rate: learning rate of the encoder's Adam; None, here and below: that of `TrainerConfig`.
         epochs: passes over the recorded steps.
         batch_size: steps per update.
         max_grad_norm: the encoder's gradients are clipped to this norm.

@@ -52,7 +52,7 @@ class E3BCheckpointCallback(BaseCallback):
     Args:
         save_freq: calls of `env.step()` between checkpoints, at least (as in SB3's CheckpointCallback).
         save_path: folder, made if missing.
-        name_prefix: of the files.
+        name_prefix: prefix of the files.
         keep: how many of the checkpoints that this callback wrote stay; None = all.
         save_replay_buffer: an off-policy algorithm's replay buffer is saved too. It can be large.
 
@@ -135,7 +135,7 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, prefix: str = "e3b", *, 
     Args:
         model: the algorithm.
         folder: made if missing.
-        prefix: of the files.
+        prefix: prefix of the files.
         replay_buffer: an off-policy algorithm's replay buffer is saved too.
     """
     wrapper = _wrapper_of(model)
@@ -194,8 +194,8 @@ def resume(
             replay buffer) can run code when loaded.
         algorithm: the class of the model, such as PPO.
         venv: the environment, without E3BRewardWrapper and VecNormalize.
-        name_prefix: of the files.
-        wrapper_objects: what `E3BRewardWrapper.load` needs besides the file, such as `{"encoder": MyNetwork()}`.
+        name_prefix: prefix of the files.
+        wrapper_objects: what `E3BRewardWrapper.load` needs in addition to the file, such as `{"encoder": MyNetwork()}`.
         **load_options: passed to `algorithm.load`.
 
     Raises:

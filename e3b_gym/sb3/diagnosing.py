@@ -38,7 +38,7 @@ def diagnose(
         model: any Stable-Baselines3 model. What it does not have (DQN has no entropy) is left out.
         venv: environments with an E3BRewardWrapper among their wrappers; None for the model's own.
         episodes: how many, spread over the environments.
-        seed: of the actions.
+        seed: seed of the actions.
         max_steps: steps per environment after which episodes are cut.
     """
     return Diagnosis.of(*record(model, venv, episodes, seed=seed, max_steps=max_steps))
@@ -89,12 +89,12 @@ def _setup(model: BaseAlgorithm, wrapper: E3BRewardWrapper) -> Setup:
 @contextmanager
 def _probing(venv: VecEnv, wrapper: E3BRewardWrapper) -> Iterator[Probe]:
     """Meanwhile a Probe scores the wrapper's steps, and VecNormalize does not update its moments; then a reset."""
-    explorer: Any = wrapper.explorer
+    explorer = wrapper.explorer
     memory = None if explorer.bonus.episodic else explorer.memory.state_dict()
     probe = Probe(explorer.bonus, explorer.mixer, venv.num_envs, memory)
     normalisers = [(layer, layer.training) for layer in _layers(venv) if isinstance(layer, VecNormalize)]
     watched = wrapper.watched
-    wrapper.explorer, wrapper.watched = probe, True  # type: ignore[assignment]  # has what the wrapper calls
+    wrapper.explorer, wrapper.watched = probe, True
     for normaliser, _ in normalisers:
         normaliser.training = False
     try:

@@ -28,6 +28,6 @@ def make_vec_env(
         n_envs: how many.
         seed: environment i starts with seed + i.
         kind: all in this process, or one process each.
-        **options: of the environment.
+        **options: options of the environment.
     """
     return VecMonitor(GymnasiumVecEnv(make_vec(env_id, n_envs, seed=seed, kind=kind, **options)))

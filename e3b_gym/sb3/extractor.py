@@ -20,10 +20,10 @@ from e3b_gym.unroll import Tree
 
 
 class EncoderExtractor(BaseFeaturesExtractor):
-    """A network for any observation space that the library's encoders know; use it through ENCODER_POLICY.
+    """A network for any observation space that the library's encoders support; use it through ENCODER_POLICY.
 
     Args:
-        observation_space: of the environment.
+        observation_space: observation space of the environment.
         features_dim: size of the features.
     """
 

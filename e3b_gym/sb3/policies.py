@@ -67,7 +67,7 @@ class PolicyEncoder:
 
 
 class LogitsTap:
-    """Keeps the last output of the policy's action layer, so that an unroll can carry what the policy said."""
+    """Keeps the last output of the policy's action layer, so that an unroll can hold the policy's logits."""
 
     def __init__(self, model: BaseAlgorithm) -> None:
         layer = getattr(model.policy, "action_net", None)

@@ -57,10 +57,10 @@ class E3BRewardWrapper(VecEnvWrapper):
         floor: the running scale is at least this share of the bonus's mean. These six are the preset's by default.
         training: update the running scale, and record for the encoder. Set False to evaluate.
         norm: divide the bonus by its running scale.
-        seed: of the encoder's initial weights.
-        device: of the encoder, its optimiser and the memory; "auto": that of the model, as soon as
+        seed: seed of the encoder's initial weights.
+        device: device of the encoder, its optimiser and the memory; "auto": that of the model, as soon as
             EncoderUpdateCallback has it, and until then that of the bonus, usually the CPU.
-        **options: of the method, such as `ridge=0.01`, `dim=128`, `encoder=MyNetwork()`.
+        **options: options of the method, such as `ridge=0.01`, `dim=128`, `encoder=MyNetwork()`.
 
     Attributes:
         config: every number of the bonus and of its mixing that is in effect.

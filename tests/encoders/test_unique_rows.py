@@ -72,7 +72,7 @@ def test_a_memo_asks_for_every_row_once_until_it_forgets(parts: list[np.ndarray]
     memo, function = RowMemo(), Doubling()
     for part in map(torch.from_numpy, parts):
         assert torch.equal(look_up(memo, function, part), Doubling()(part))
-    asked = [tuple(row) for row in function.asked[1:]]  # the first is a sample that tells the width
+    asked = [tuple(row) for row in function.asked[1:]]  # the first is a sample that gives the width
     assert len(asked) == len(set(asked))
     if parts:
         memo.clear()

@@ -219,7 +219,7 @@ def test_stable_baselines_accepts_it(case: Case) -> None:
 
 
 def sweep(ids: list[str]) -> None:
-    """A few steps in every id: spaces, and a record that tells the truth."""
+    """A few steps in every id: spaces, and a truthful record."""
     for id in ids:
         task = all_tasks()[id][1]
         env = make(id)

@@ -67,8 +67,8 @@ def trainers(folder: Path) -> list[psutil.Process]:
     """The processes that train there."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "experiments.train" in words and f"RUN={folder}" in words:
+        command = process.info["cmdline"] or []
+        if "experiments.train" in command and f"RUN={folder}" in command:
             found.append(process)
     return found
 
@@ -160,7 +160,7 @@ def test_stopping_saves_a_checkpoint_on_the_machine_of_the_run(cluster: Cluster,
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
-    """By which a machine sees that it shares the folder."""
+    """The file by which a machine finds that it shares the folder."""
     made = tmp_path / ".shared-mark"
     made.touch()
     return made

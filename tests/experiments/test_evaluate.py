@@ -158,7 +158,7 @@ def test_the_reward_is_the_environments_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("options", "reason"),
     [
         (["EPISODES=0"], "at least 1"),
         (["CHECKPOINT=first"], "latest or best"),
@@ -166,8 +166,8 @@ def test_the_reward_is_the_environments_own(tmp_path):
         (["EPISODE=3"], "did you mean EPISODES"),
     ],
 )
-def test_mistakes_are_answered_in_one_line(words, reason, trained, capsys):
-    assert main([f"RUN={trained}", *words]) == 2
+def test_mistakes_are_answered_in_one_line(options, reason, trained, capsys):
+    assert main([f"RUN={trained}", *options]) == 2
     assert reason in capsys.readouterr().err
 
 

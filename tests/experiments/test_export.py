@@ -162,8 +162,8 @@ def test_files_that_would_run_code_are_refused(out, tmp_path):
 
 def test_symbols_that_never_occurred_take_no_space(tmp_path):
     run, small = tmp_path / "run", tmp_path / "small"
-    words = ("NET=fast", "n_envs=2", "batch_size=8", "env.max_steps=6")
-    assert train(tiny(run, "MiniHack-MultiRoom-N6-v0", "impala", *words)) == 0
+    options = ("NET=fast", "n_envs=2", "batch_size=8", "env.max_steps=6")
+    assert train(tiny(run, "MiniHack-MultiRoom-N6-v0", "impala", *options)) == 0
     assert main([f"RUN={run}", f"OUT={small}", "EPISODES=2"]) == 0
     glyphs = read_exported(small, "IMPALA")[0]["learner"]["policy"]["trunk.glyphs.weight"]
     seen = glyphs.abs().sum(1) > 0

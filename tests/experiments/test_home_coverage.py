@@ -214,7 +214,7 @@ def test_runs_of_one_method_are_distinguished(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("options", "reason"),
     [
         (["SPLIT=attic"], "unknown split 'attic'; choose from train, val, test"),
         (["EPISODES=0"], "EPISODES must be a whole number of at least 1"),
@@ -224,8 +224,8 @@ def test_runs_of_one_method_are_distinguished(runs, tmp_path):
         (["PICTURES=-1"], "PICTURES must be a whole number, 0 or more"),
     ],
 )
-def test_mistakes_are_answered_in_one_line(words, reason, runs, tmp_path, capsys):
-    assert main([f"RUNS={runs['impala']}", f"OUT={tmp_path}", *words]) == 2
+def test_mistakes_are_answered_in_one_line(options, reason, runs, tmp_path, capsys):
+    assert main([f"RUNS={runs['impala']}", f"OUT={tmp_path}", *options]) == 2
     assert reason in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
 
@@ -283,5 +283,5 @@ def test_the_papers_preset_trains(tmp_path):
         "env.size=64",
         "env.max_steps=12",
     ]
-    words = [f"ENV={HOMES}", "AGENT=recurrent_ppo", "PRESET=paper", f"RUN={tmp_path / 'run'}", *small]
-    assert train(words) == 0
+    options = [f"ENV={HOMES}", "AGENT=recurrent_ppo", "PRESET=paper", f"RUN={tmp_path / 'run'}", *small]
+    assert train(options) == 0

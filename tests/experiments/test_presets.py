@@ -1,4 +1,4 @@
-"""Presets and words: what a command line says is what the config holds, and what means nothing is an error."""
+"""Presets and options: the config holds what the command line says, and an option without meaning is an error."""
 
 import dataclasses
 
@@ -80,7 +80,7 @@ def test_minihack_has_one_list_of_numbers_for_all_tasks():
     sections = presets_of(ENVS["minihack"])["home"]["impala"]
     for task in set(sections) & set(all_tasks()):
         assert set(sections[task]) == {"all"}
-        assert set(sections[task]["all"]) == {"steps"}, f"{task} has settings of its own"
+        assert set(sections[task]["all"]) == {"steps"}, f"{task} has its own settings"
 
 
 def test_a_task_has_its_own_steps_and_the_command_line_wins():
@@ -137,7 +137,7 @@ def test_names_that_mean_nothing_in_a_preset_file_are_refused(tmp_path, monkeypa
 
 
 def rooms_with(tmp_path, monkeypatch, written):
-    """A preset file for Rooms in place of its own."""
+    """A preset file for Rooms in place of the shipped one."""
     path = tmp_path / "presets.yaml"
     path.write_text(written)
     own = Suite.presets

@@ -62,7 +62,7 @@ def test_the_seed_fixes_the_draws_and_the_environments_own_generator_is_left_alo
 
 
 @pytest.mark.parametrize(
-    ("env", "words"),
+    ("env", "options"),
     [
         ("Rooms-K3-v0", ["env.max_steps=5"]),
         ("MiniGrid-MultiRoom-N2-S4-v0", ["env.max_steps=5", "env.position=true"]),
@@ -71,9 +71,9 @@ def test_the_seed_fixes_the_draws_and_the_environments_own_generator_is_left_alo
         ("Pendulum-v1", []),
     ],
 )
-def test_it_is_a_run_in_every_suite(env, words, tmp_path, capsys):
+def test_it_is_a_run_in_every_suite(env, options, tmp_path, capsys):
     run = tmp_path / "run"
-    assert train([f"ENV={env}", "AGENT=random", "SEED=4", f"RUN={run}", *words]) == 0
+    assert train([f"ENV={env}", "AGENT=random", "SEED=4", f"RUN={run}", *options]) == 0
     output = capsys.readouterr().out
     assert "does not learn; the run is ready for evaluate and watch" in output
     assert f"next: make evaluate RUN={run}" in output
@@ -113,7 +113,7 @@ def test_there_is_nothing_to_resume_and_nothing_most_probable(rooms, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("options", "reason"),
     [
         (["AGENT=random-forward"], "the last three actions of Rooms-K3-v0 are others"),
         (["AGENT=forward"], "did you mean random-forward?"),
@@ -126,8 +126,8 @@ def test_there_is_nothing_to_resume_and_nothing_most_probable(rooms, capsys):
         (["AGENT=random", "learning_rate=1"], "error: random has no option 'learning_rate'"),
     ],
 )
-def test_mistakes_are_answered_in_one_line_and_nothing_is_written(words, reason, tmp_path, capsys):
-    assert train(["ENV=Rooms-K3-v0", f"RUN={tmp_path / 'run'}", *words]) == 2
+def test_mistakes_are_answered_in_one_line_and_nothing_is_written(options, reason, tmp_path, capsys):
+    assert train(["ENV=Rooms-K3-v0", f"RUN={tmp_path / 'run'}", *options]) == 2
     error = capsys.readouterr().err
     assert reason in error
     assert error.count("\n") == 1

@@ -95,8 +95,8 @@ def test_a_suite_from_outside_is_made_trained_evaluated_and_watched(corridor, tm
     assert make(corridor, length=4).observation_space.shape == (4,)
     assert make_vec(corridor, 3).num_envs == 3
     run = tmp_path / "run"
-    words = [word for word in tiny(run, corridor, "impala", "env.length=4") if not word.startswith("lstm=")]
-    assert train(words) == 0
+    options = [option for option in tiny(run, corridor, "impala", "env.length=4") if not option.startswith("lstm=")]
+    assert train(options) == 0
     config = yaml.safe_load((run / "config.yaml").read_text())["config"]
     assert (config["bonus"]["beta"], config["lstm"], config["dim"], config["env_options"]) == (
         0.2,
@@ -110,15 +110,15 @@ def test_a_suite_from_outside_is_made_trained_evaluated_and_watched(corridor, tm
 
 
 @pytest.mark.parametrize(
-    ("word", "reason"),
+    ("option", "reason"),
     [
         ("env.length=long", "env.length must be a whole number of at least 1; got 'long'"),
         ("env.colour=red", "Toy-Corridor-v0 has no option env.colour"),
         ("dim=3", "dim= has no effect: the networks of Toy have a fixed size"),
     ],
 )
-def test_its_options_have_types_too(corridor, word, reason, tmp_path, capsys):
-    assert train([*tiny(tmp_path / "run", corridor), word]) == 2
+def test_its_options_have_types_too(corridor, option, reason, tmp_path, capsys):
+    assert train([*tiny(tmp_path / "run", corridor), option]) == 2
     assert reason in capsys.readouterr().err
 
 
@@ -188,8 +188,8 @@ def stubborn():
 
 def test_an_agent_from_outside_trains_resumes_and_is_evaluated_and_watched(stubborn, tmp_path, capsys):
     run = tmp_path / "run"
-    words = ["ENV=Rooms-K3-v0", "AGENT=stubborn", f"RUN={run}", f"STEPS={FRAMES}", "env.max_steps=5", "log_seconds=0"]
-    assert train([*words, "action=2"]) == 0
+    options = ["ENV=Rooms-K3-v0", "AGENT=stubborn", f"RUN={run}", f"STEPS={FRAMES}", "env.max_steps=5", "log_seconds=0"]
+    assert train([*options, "action=2"]) == 0
     saved = yaml.safe_load((run / "config.yaml").read_text())
     assert (saved["agent"], saved["config"]["action"]) == ("stubborn", 2)
     assert train([f"RUN={run}", "RESUME=1", f"STEPS={2 * FRAMES}"]) == 0
@@ -199,7 +199,7 @@ def test_an_agent_from_outside_trains_resumes_and_is_evaluated_and_watched(stubb
     assert "time limit" in capsys.readouterr().out
     assert doctor([f"RUN={run}"]) == 2
     assert "AGENT=stubborn has no recorder, so it cannot be diagnosed" in capsys.readouterr().err
-    assert train([*words, "action=left", f"RUN={tmp_path / 'other'}"]) == 2
+    assert train([*options, "action=left", f"RUN={tmp_path / 'other'}"]) == 2
     assert "action must be a whole number; got 'left'" in capsys.readouterr().err
 
 

@@ -119,7 +119,7 @@ def test_what_another_scheduler_has_claimed_is_left_to_it(smoke, tmp_path, capsy
 
 
 def _start(root: Path) -> subprocess.Popen:
-    """`make reproduce` of runs that never end, in a process of its own."""
+    """`make reproduce` of runs that never end, in a separate process."""
     command = [sys.executable, "-W", "ignore", "-m", "experiments.reproduce", "FIGURE=demo", f"RUNS={root}", "CORES=1"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 

@@ -45,8 +45,8 @@ def test_the_time_limit_is_no_success(name):
 
 def test_a_run_of_the_study_counts_successes(tmp_path):
     run = tmp_path / "run"
-    words = ("METHOD=rnd", "env.max_steps=8")
-    assert train(tiny(run, "experiments.sparse:SparseMountainCarContinuous-v0", "ppo", *words, steps=FRAMES)) == 0
+    options = ("METHOD=rnd", "env.max_steps=8")
+    assert train(tiny(run, "experiments.sparse:SparseMountainCarContinuous-v0", "ppo", *options, steps=FRAMES)) == 0
     assert float(rows(run)[-1]["success"]) == 0.0
 
 

@@ -51,8 +51,8 @@ def fickle():
 @pytest.mark.parametrize("agent", TINY)
 @pytest.mark.parametrize("method", [name for name in METHODS if "message" not in name])
 def test_every_method_trains_with_every_agent(method, agent, tmp_path):
-    words = [f"METHOD={method}", "env.max_steps=5"]
-    assert main(tiny(tmp_path / "run", "Rooms-K3-v0", agent, *words, steps=FRAMES)) == 0
+    options = [f"METHOD={method}", "env.max_steps=5"]
+    assert main(tiny(tmp_path / "run", "Rooms-K3-v0", agent, *options, steps=FRAMES)) == 0
     last = rows(tmp_path / "run")[-1]
     assert int(last["frames"]) == FRAMES
     assert float(last["length"]) == 5.0
@@ -80,8 +80,8 @@ def test_every_method_trains_with_every_agent(method, agent, tmp_path):
     ],
 )
 def test_every_suite_trains(env, agent, method, tmp_path):
-    words = [f"METHOD={method}", "n_envs=2", "batch_size=8"]
-    assert main(tiny(tmp_path / "run", env, agent, *words, steps=FRAMES)) == 0
+    options = [f"METHOD={method}", "n_envs=2", "batch_size=8"]
+    assert main(tiny(tmp_path / "run", env, agent, *options, steps=FRAMES)) == 0
     assert int(rows(tmp_path / "run")[-1]["frames"]) == FRAMES
 
 
@@ -101,8 +101,8 @@ MISSING = {
 @pytest.mark.parametrize("env", MISSING)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, tmp_path, capsys):
-    words = [f"METHOD={method}", "n_envs=2", "batch_size=8"]
-    code = main(tiny(tmp_path / "run", env, agent, *words, steps=FRAMES))
+    options = [f"METHOD={method}", "n_envs=2", "batch_size=8"]
+    code = main(tiny(tmp_path / "run", env, agent, *options, steps=FRAMES))
     if missing := [part for name, part in MISSING[env].items() if name in method]:
         assert code == 2
         assert f"no {missing[0]} to count" in capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, ca
 
 @pytest.mark.slow
 def test_two_learners_train_in_a_home(tmp_path):
-    """As DD-PPO did in the paper: each collects and learns, and gradients are averaged."""
+    """Each learner collects and learns, and gradients are averaged, as in the paper's DD-PPO."""
     options = ["ENV=Habitat-FloorPlan-v0", "engine=inline", "learners=2", "env.size=32", "log_seconds=0"]
     sizes = ["n_envs=4", "n_steps=4", "batch_size=8", "STEPS=32"]
     assert main([*options, *sizes, f"RUN={tmp_path}/run"]) == 0
@@ -133,8 +133,8 @@ def test_two_learners_train_in_a_home(tmp_path):
 
 
 def test_the_papers_networks_train(tmp_path):
-    words = ["PRESET=paper", "n_envs=2", "batch_size=8", "n_steps=4", "engine=inline", "log_seconds=0", "STEPS=8"]
-    assert main(["ENV=MiniHack-LavaCross-Restricted-v0", f"RUN={tmp_path}/run", *words]) == 0
+    options = ["PRESET=paper", "n_envs=2", "batch_size=8", "n_steps=4", "engine=inline", "log_seconds=0", "STEPS=8"]
+    assert main(["ENV=MiniHack-LavaCross-Restricted-v0", f"RUN={tmp_path}/run", *options]) == 0
 
 
 @pytest.mark.parametrize("agent", TINY)
@@ -156,7 +156,7 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("options", "reason"),
     [
         (["ENV=Pendulum-v1"], "IMPALA acts in Discrete action spaces"),
         (["env.colour=red"], "Rooms-K3-v0 has no option env.colour; did you mean clock"),
@@ -181,8 +181,8 @@ def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, r
         (["bonus.bonus_of=last"], "bonus_of must be"),
     ],
 )
-def test_other_mistakes_are_answered_in_one_line(words, reason, tmp_path, capsys):
-    assert main([*tiny(tmp_path / "run"), *words]) == 2
+def test_other_mistakes_are_answered_in_one_line(options, reason, tmp_path, capsys):
+    assert main([*tiny(tmp_path / "run"), *options]) == 2
     error = capsys.readouterr().err
     assert reason in error
     assert error.count("\n") == 1
@@ -322,10 +322,10 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, capsys):
     run = tmp_path / "run"
-    words = tiny(run, "Rooms-K3-v0", "impala", "checkpoint_minutes=1e-4", steps=10_000_000)
+    options = tiny(run, "Rooms-K3-v0", "impala", "checkpoint_minutes=1e-4", steps=10_000_000)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.train", *words], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "experiments.train", *options], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
     )
     store = CheckpointStore(run / "checkpoints")
     deadline = time.monotonic() + 60

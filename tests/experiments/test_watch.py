@@ -30,8 +30,8 @@ def suites(tmp_path_factory):
     def run(suite):
         if suite not in made:
             env, agent, method = SUITES[suite]
-            words = [f"METHOD={method}", "n_envs=2", "env.max_steps=6", "batch_size=8"]
-            assert train(tiny(folder / suite, env, agent, *words, steps=FRAMES)) == 0
+            options = [f"METHOD={method}", "n_envs=2", "env.max_steps=6", "batch_size=8"]
+            assert train(tiny(folder / suite, env, agent, *options, steps=FRAMES)) == 0
             made[suite] = folder / suite
         return made[suite]
 

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     return answer(
         arguments,
         __doc__ or "",
-        lambda words: partial(run_all, read_options(words, PARTS=parts, **options)),
+        lambda given: partial(run_all, read_options(given, PARTS=parts, **options)),
         needs_options=False,
     )
 

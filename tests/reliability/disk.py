@@ -16,11 +16,11 @@ from unittest import mock
 
 
 class FailingDisk:
-    """While it is entered, writes below `folder` are counted and fail as told.
+    """While it is entered, writes below `folder` are counted and fail as requested.
 
     Args:
         folder: below which.
-        number: of the first write that fails, from 1; 0 for none.
+        number: the first write that fails, counted from 1; 0 for none.
         code: errno of the error: ENOSPC, EROFS, EIO.
         lasting: every later write fails, too.
     """

@@ -81,11 +81,11 @@ class Found:
 
 
 class Fuzz:
-    """Makes cases and runs them in a folder of their own.
+    """Makes cases and runs them in a separate folder.
 
     Args:
         folder: for the runs; removed by the caller.
-        seed: of all cases.
+        seed: seed of all cases.
         agents: whose runs are damaged.
         habitat: whether there is a run for `coverage` (needs habitat-lab).
     """
@@ -269,12 +269,12 @@ def fuzz(
 def main(arguments: list[str] | None = None) -> int:
     options = {"CASES": (Count, 2000), "SEED": (Seed, 0), "FIRST": (WholeNumber, 0), "OUT": (Path | None, None)}
     return answer(
-        arguments, __doc__ or "", lambda words: partial(run_all, read_options(words, **options)), needs_options=False
+        arguments, __doc__ or "", lambda given: partial(run_all, read_options(given, **options)), needs_options=False
     )
 
 
 def run_all(given: SimpleNamespace) -> int:
-    out = given.out and given.out.resolve()  # the cases run in a folder of their own
+    out = given.out and given.out.resolve()  # the cases run in another folder
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if os.name == "posix" else 0
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     origin = {"cases": given.cases, "seed": given.seed, "first": given.first, "provenance": provenance()}

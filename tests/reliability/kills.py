@@ -50,7 +50,7 @@ class Result:
     survived: int = 0
     lost: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    """Of training that each kill cost."""
+    """Seconds of training lost by each kill."""
 
     def add(self, problem: str) -> None:
         self.tried += 1
@@ -72,7 +72,7 @@ def forget(found: dict[str, Any]) -> None:
 
 
 class Run:
-    """A run in a process of its own."""
+    """A run in a separate process."""
 
     def __init__(self, name: str, folder: Path, steps: int = 10**9) -> None:
         self.name, self.folder, self.steps = name, folder, steps
@@ -92,7 +92,7 @@ class Run:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def frames(self) -> int:
-        """Of the newest row; 0 where there is none."""
+        """Frames of the newest row; 0 where there is none."""
         with suppress(OSError, ValueError, IndexError), open(self.folder / "progress.csv", "rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - LONGEST_ROW, 0))
             return int(file.read().split(b"\n")[-2].split(b",")[0])
@@ -165,7 +165,7 @@ def check(run: Run, reached: int, orphans: Sequence[psutil.Process], result: Res
 
 
 def saved_frames(run: Run) -> int:
-    """Of the newest checkpoint, by its name."""
+    """Frames of the newest checkpoint, by its name."""
     names = sorted((run.folder / "checkpoints").glob("checkpoint-*.pt"))
     return int(names[-1].stem.split("-")[-1]) if names else 0
 

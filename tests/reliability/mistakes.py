@@ -1,4 +1,4 @@
-"""Command lines that somebody might type: right ones, nearly right ones, and nonsense."""
+"""Command lines that a user might type: right ones, nearly right ones, and nonsense."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVIRONMENTS = (
     "CartPole",    "FrozenLake-v1", "Taxi-v3",
 )  # fmt: skip
 PLAIN = ("env", "method", "engine", "env_options", "bonus", "threads", "actors")
-"""Fields that are not mutated at random: they start processes, or have mutations of their own."""
+"""Fields that are not mutated at random: they start processes, or have their own mutations."""
 SIZES = ("n_envs", "n_steps", "n_epochs", "batch_size", "encoder_batch_size", "encoder_epochs", "dim", "hidden", "lstm")
 SIZES += ("episodes", "noise", "clock", "max_steps", "num_envs", "value_heads", "key_size", "num_actions")
 FIELDS = sorted(
@@ -145,7 +145,7 @@ def garbled(draw: random.Random, line: list[str]) -> list[str]:
         )
     if draw.random() < 0.05:
         line = draw.sample(line, draw.randrange(len(line) + 1))
-    # An option that starts processes, or computes as long as it is told to, would test patience only.
+    # Options that start processes or set the length of a run would only make the case slow.
     quick = [word for word in line if not word.lower().startswith(("engine=p", "actors=", "threads="))]
     return [word for word in quick if not _takes_long(word)]
 

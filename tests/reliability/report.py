@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     return answer(
         arguments,
         __doc__ or "",
-        lambda words: partial(write, read_options(words, **options).out),
+        lambda given: partial(write, read_options(given, **options).out),
         needs_options=False,
     )
 

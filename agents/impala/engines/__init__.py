@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Seconds of each actor process by stage; empty where the actor runs in the learner's process."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must know: how often each actor was started."""
+        """What a resumed run needs: how often each actor was started."""
 
     def close(self) -> None: ...
 

@@ -4,12 +4,12 @@ Each actor has a pipe: the learner sends the number of a rollout that is free, t
 and no queue is shared, so an actor may die at any moment. Weights come through `SharedWeights`. Each of an actor's
 rollouts is in one of four states:
 
-    free       in `ProcessEngine._free`; waits for the next weights
+    free       in `SupervisedEngine._free`; waits for the next weights
       | _assign_free (when new weights are published, or a rollout is asked for)
     assigned   in `_ActorProcess._assigned`; the actor fills it. If the actor dies it stays assigned: the process that
       |        replaces it fills it from the start, in newly seeded environments
       | the actor sends its number back; _receive
-    filled     in `ProcessEngine._filled`, in the order of arrival
+    filled     in `SupervisedEngine._filled`, in the order of arrival
       | rollout()
     read       in no list while the learner's `with` block runs; then free
 """
@@ -29,15 +29,15 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
-import gymnasium as gym
 import torch
 import torch.multiprocessing  # teaches spawned processes to take over shared tensors
 
 from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.engines.layout import describe
-from agents.impala.engines.roster import Roster, SupervisedActor, starts_of
+from agents.impala.engines.roster import SupervisedActor
 from agents.impala.engines.shared import Shared, SharedWeights
+from agents.impala.engines.supervised import SupervisedEngine
 from agents.impala.engines.watch import STAGES
 from agents.impala.engines.worker import ActorMemory, ActorMemoryLayout, Assignment, run_actor
 from agents.impala.policy import Policy
@@ -46,7 +46,7 @@ from agents.impala.rollout import Rollout
 _GRACE_SECONDS = 3.0  # for actors to close their environments
 
 
-class ProcessEngine:
+class ProcessEngine(SupervisedEngine["_ActorProcess", "_Slot", "_Slot"]):
     """`config.actors` processes.
 
     Args:
@@ -56,9 +56,6 @@ class ProcessEngine:
         hang_seconds: an actor that takes no step for so long is replaced.
         rollouts: per actor. Two let it act while the learner learns; more add policy lag.
         start_method: None for "fork" on Linux, "spawn" elsewhere.
-
-    Attributes:
-        waited: seconds that the learner has waited for rollouts.
     """
 
     def __init__(
@@ -73,30 +70,17 @@ class ProcessEngine:
     ) -> None:
         forks = sys.platform == "linux" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # a fork would break the CUDA context
         method = start_method or ("fork" if forks else "spawn")
-        rollout, self._spaces, weights = describe(config, make)
+        rollout, spaces, weights = describe(config, make)
         layout = ActorMemoryLayout(rollout, rollouts)
         self._weights = SharedWeights(weights, inherited=method == "fork")
-        starts, former = starts_of(state, config.actors)
-        self._filled: deque[tuple[_ActorProcess, int]] = deque()
-        actors = [
-            _ActorProcess(
-                Assignment(config, number, starts[number], os.getpid(), make),
-                Shared(layout, method == "fork"),
-                self._weights,
-                method,
-                self._filled,
-            )
-            for number in range(config.actors)
-        ]
-        self.roster = Roster(actors, former, hang_seconds, self.close)
-        self._free = [(actor, number) for number in range(rollouts) for actor in actors]
-        self._published = self._closed = False
-        self.waited = 0.0
-        self.roster.start()
 
-    @property
-    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
-        return self._spaces
+        def make_actor(number: int, starts: int) -> _ActorProcess:
+            task, shared = Assignment(config, number, starts, os.getpid(), make), Shared(layout, method == "fork")
+            return _ActorProcess(task, shared, self._weights, method, self._filled)
+
+        super().__init__(config, state, spaces, hang_seconds, make_actor)
+        self._free = [(actor, number) for number in range(rollouts) for actor in self.roster.actors]
+        self.roster.start()
 
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
@@ -113,50 +97,32 @@ class ProcessEngine:
         while not self._weights.write(weights, version):
             self.roster.check()  # a reader that hangs must not block the learner
             time.sleep(0.001)
-        self._published = True
-        self._assign_free()
+        self._has_published()
 
     @contextmanager
     def rollout(self) -> Iterator[Rollout]:
-        if not self._published or self._closed:
-            raise RuntimeError("the engine is closed" if self._closed else "publish a policy before the first rollout")
-        self._assign_free()
-        start = time.perf_counter()
-        self._receive(0.0)
-        while not self._filled:
-            self._receive(self.roster.pause)
-        self.waited += time.perf_counter() - start
-        actor, number = self._filled.popleft()
+        actor, number = self._next_filled()
         try:
             yield actor.memory.rollouts[number]
         finally:
             self._free.append((actor, number))
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.roster.state_dict()
+    def _assign(self, free: _Slot) -> None:
+        actor, number = free
+        actor.assign(number)
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+    def _receive(self, timeout: float) -> None:
+        wait([end for actor in self.roster.actors for end in (actor.pipe, actor.process.sentinel)], timeout)
+        for actor in self.roster.actors:
+            actor.receive()
+        self.roster.check()
+
+    def _end_actors(self) -> None:
         for actor in self.roster.actors:
             actor.request_stop()
         deadline = time.monotonic() + _GRACE_SECONDS
         for actor in self.roster.actors:
             actor.end(deadline - time.monotonic())
-
-    def _assign_free(self) -> None:
-        """Gives free rollouts to their actors. Not before the next weights are out, so that those are used."""
-        for actor, number in self._free:
-            actor.assign(number)
-        self._free.clear()
-
-    def _receive(self, timeout: float) -> None:
-        """Waits until an actor sends something, and takes all that was sent."""
-        wait([end for actor in self.roster.actors for end in (actor.pipe, actor.process.sentinel)], timeout)
-        for actor in self.roster.actors:
-            actor.receive()
-        self.roster.check()
 
 
 class _ActorProcess(SupervisedActor):
@@ -168,7 +134,7 @@ class _ActorProcess(SupervisedActor):
         shared: Shared[ActorMemory],
         weights: SharedWeights,
         method: str,
-        filled: deque[tuple[_ActorProcess, int]],
+        filled: deque[_Slot],
     ) -> None:
         super().__init__(assignment.number, assignment.restarts)
         self._assignment = assignment
@@ -249,6 +215,10 @@ class _ActorProcess(SupervisedActor):
         self.process.kill()
         self.process.join()
         self.pipe.close()
+
+
+_Slot = tuple[_ActorProcess, int]
+"""An actor and one of its rollouts."""
 
 
 def _exit(code: int | None) -> str:

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import ray
 from numpy.typing import NDArray
@@ -29,7 +28,8 @@ from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from agents.impala.engines.layout import describe
 from agents.impala.engines.ray_worker import RemoteActor
-from agents.impala.engines.roster import ActorWarning, Roster, SupervisedActor, starts_of
+from agents.impala.engines.roster import ActorWarning, SupervisedActor
+from agents.impala.engines.supervised import SupervisedEngine
 from agents.impala.engines.watch import STAGES
 from agents.impala.policy import Policy
 from agents.impala.rollout import Rollout
@@ -50,7 +50,7 @@ class _Weights:
     version: int = -1
 
 
-class RayEngine:
+class RayEngine(SupervisedEngine["_ActorOnRay", "_ActorOnRay", "tuple[_ActorOnRay, Any]"]):
     """`config.actors` actors of one core each.
 
     Args:
@@ -59,9 +59,6 @@ class RayEngine:
         make: makes the environments; called in the actors.
         hang_seconds: an actor that takes no step for so long is replaced.
         rollouts: per actor. Two let it act while the learner learns; more add policy lag.
-
-    Attributes:
-        waited: seconds that the learner has waited for rollouts.
     """
 
     def __init__(
@@ -73,29 +70,22 @@ class RayEngine:
         hang_seconds: float = 120.0,
         rollouts: int = 2,
     ) -> None:
-        self._allocate, self._spaces, _ = describe(config, make)
+        self._allocate, spaces, _ = describe(config, make)
         self._session = connect(config.ray_address, config.actors, f"{config.actors} actors")
-        starts, former = starts_of(state, config.actors)
         self._weights = _Weights()
-        self._filled: deque[tuple[_ActorOnRay, Any]] = deque()
-        actors = [
-            _ActorOnRay((config, number, make, code_version()), starts[number], self._weights, self._filled)
-            for number in range(config.actors)
-        ]
-        self.roster = Roster(actors, former, hang_seconds, self.close)
-        self._free = actors * rollouts
+
+        def make_actor(number: int, starts: int) -> _ActorOnRay:
+            return _ActorOnRay((config, number, make, code_version()), starts, self._weights, self._filled)
+
+        super().__init__(config, state, spaces, hang_seconds, make_actor)
+        self._free = self.roster.actors * rollouts
         self._spare: list[Rollout] = []
-        self._closed = False
-        self.waited = 0.0
+        self._warned = False
         try:
             self.roster.start()
         except BaseException:  # such as a function that Ray cannot send
             self._session.close()
             raise
-
-    @property
-    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
-        return self._spaces
 
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
@@ -107,21 +97,12 @@ class RayEngine:
         self._weights.ref, self._weights.version = ray.put(weights), version
         for actor in self.roster.actors:
             actor.send_weights()
-        self._assign_free()
+        self._has_published()
 
     @contextmanager
     def rollout(self) -> Iterator[Rollout]:
-        if self._weights.ref is None or self._closed:
-            raise RuntimeError("the engine is closed" if self._closed else "publish a policy before the first rollout")
-        self._assign_free()
-        start = time.perf_counter()
-        self._receive(0.0)
-        warned = False
-        while not self._filled:
-            self._receive(self.roster.pause)
-            warned = warned or self._warn_of_missing_cores(time.perf_counter() - start)
-        self.waited += time.perf_counter() - start
-        actor, packed = self._filled.popleft()
+        self._warned = False
+        actor, packed = self._next_filled()
         rollout = self._spare.pop() if self._spare else self._allocate()
         rollout.unpack(packed)
         del packed  # frees it in the object store
@@ -131,29 +112,10 @@ class RayEngine:
             self._spare.append(rollout)
             self._free.append(actor)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.roster.state_dict()
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        ends = [end for actor in self.roster.actors if (end := actor.request_end()) is not None]
-        if ends:
-            ray.wait(ends, num_returns=len(ends), timeout=_GRACE_SECONDS)
-        for actor in self.roster.actors:
-            actor.discard()
-        self._filled.clear()
-        self._session.close()
-
-    def _assign_free(self) -> None:
-        """Asks actors for the unrolls that they owe. Not before the next weights are out, so that those are used."""
-        for actor in self._free:
-            actor.assign()
-        self._free.clear()
+    def _assign(self, free: _ActorOnRay) -> None:
+        free.assign()
 
     def _receive(self, timeout: float) -> None:
-        """Waits until an actor sends something, and takes all that was sent."""
         awaited = [actor.awaited for actor in self.roster.actors if actor.awaited is not None]
         if awaited:
             ray.wait(awaited, timeout=timeout)
@@ -163,12 +125,21 @@ class RayEngine:
             actor.receive()
         self.roster.check()
 
-    def _warn_of_missing_cores(self, waited: float) -> bool:
-        """Whether the learner waits because no actor has found a core."""
-        if waited < self.roster.hang_seconds or any(actor.placed for actor in self.roster.actors):
-            return False
-        warnings.warn("no actor finds a free core in the Ray cluster; training waits", ActorWarning, stacklevel=3)
-        return True
+    def _still_waiting(self, seconds: float) -> None:
+        """Warns once where no actor has found a core."""
+        placed = any(actor.placed for actor in self.roster.actors)
+        if seconds >= self.roster.hang_seconds and not placed and not self._warned:
+            self._warned = True
+            warnings.warn("no actor finds a free core in the Ray cluster; training waits", ActorWarning, stacklevel=3)
+
+    def _end_actors(self) -> None:
+        ends = [end for actor in self.roster.actors if (end := actor.request_end()) is not None]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=_GRACE_SECONDS)
+        for actor in self.roster.actors:
+            actor.discard()
+        self._filled.clear()
+        self._session.close()
 
 
 class _ActorOnRay(SupervisedActor):

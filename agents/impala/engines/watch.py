@@ -45,7 +45,7 @@ class Watch:
         self.add(stage, time.perf_counter() - start)
 
     def supervise(self, actor: Actor) -> None:
-        """From now on each step of the actor's environments is counted."""
+        """Counts each step of the actor's environments from now on."""
         actor.envs = _SupervisedEnvs(actor.envs, self)
 
     def fill(self, actor: Actor, rollout: Rollout) -> None:

@@ -37,7 +37,7 @@ class ActorMemory:
     Attributes:
         rollouts: filled and read in turn.
         beat: int64 [1], counts the actor's steps.
-        stop: bool [1], the learner wants it to end.
+        stop: bool [1], whether the actor should end.
         seconds: float64 [stages], spent by the actor, in the order of `STAGES`.
     """
 
@@ -117,7 +117,7 @@ def _serve(actor: Actor, watch: _ProcessWatch, weights: SharedWeights, learner: 
 
 
 class _ProcessWatch(Watch):
-    """A watch in shared memory; its check ends the actor where the learner wants it, or is gone."""
+    """A watch in shared memory; its check ends the actor if the learner asks for it, or is gone."""
 
     def __init__(self, memory: ActorMemory, learner: int) -> None:
         super().__init__(memory.beat, memory.seconds)

@@ -1,7 +1,7 @@
 """Renderer: colours and depth of a camera in a home, one column of pixels at a time.
 
 The camera is level, so every column of pixels is a vertical plane. Its ray traverses the grid of cells (Amanatides and
-Woo 1987) and meets surfaces from near to far. Where the kind of cell changes, first the floor and the ceiling up to
+Woo 1987) and reaches surfaces from near to far. Where the kind of cell changes, first the floor and the ceiling up to
 there are painted, then the step up or down at the border. Rows from `high` to `low` are not painted yet; a wall paints
 all of them. Every pixel is painted once.
 

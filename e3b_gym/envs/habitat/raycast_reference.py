@@ -51,7 +51,7 @@ def _hits(scene: Scene, x: float, y: float, z: float, ray_x: Array, ray_z: Array
         "light": np.zeros(count, np.int64),
     }
     i, j = np.full(count, int(x / CELL)), np.full(count, int(z / CELL))
-    with np.errstate(divide="ignore", invalid="ignore"):  # rays along an axis never meet the other axis' borders
+    with np.errstate(divide="ignore", invalid="ignore"):  # rays along an axis never reach the other axis' borders
         next_x = np.where(ray_x == 0, np.inf, ((i + (ray_x > 0)) * CELL - x) / ray_x)
         next_z = np.where(ray_z == 0, np.inf, ((j + (ray_z > 0)) * CELL - z) / ray_z)
         pitch_x, pitch_z = CELL / np.abs(ray_x), CELL / np.abs(ray_z)

@@ -2,7 +2,7 @@
 
 It has the interface and conventions of habitat's `Simulator` for one agent: metres, y up, forward along -z, rotations
 as quaternions about y (counter-clockwise seen from above, so turning left is positive), depth along the camera's axis.
-Scenes are named `<anything>/home-0007`. A forward step that meets an obstacle slides along it; `collided` is True
+Scenes are named `<anything>/home-0007`. A forward step that hits an obstacle slides along it; `collided` is True
 whenever the agent moves less than a full step.
 """
 
@@ -107,7 +107,7 @@ class FloorPlanSim(Simulator):  # type: ignore[misc]
         return self._look()
 
     def step_physics(self, seconds: float) -> None:
-        """Does nothing: no object moves on its own."""
+        """Does nothing: no object moves by itself."""
 
     def _walk(self) -> None:
         ahead = np.array([-math.sin(self._heading), 0.0, -math.cos(self._heading)])

@@ -1,4 +1,4 @@
-"""MiniHack for exploration research: the paper's sixteen tasks, seeded, honest about episode ends, and fast.
+"""MiniHack for exploration research: the paper's sixteen tasks, seeded, with true terminal observations, and fast.
 
 `TASKS` lists the ids without importing NetHack; `make` and `make_vec` import it when they are called.
 """
@@ -22,7 +22,7 @@ def make(task: str | Task, **options: Any) -> MiniHackEnv:
     """Makes one MiniHack environment.
 
     Args:
-        task: An id of `TASKS`, or a `Task` of your own.
+        task: An id of `TASKS`, or your own `Task`.
         **options: `observation_keys`, `crop_size`, `crop_pad`, `max_episode_steps`, `level_pool`,
             `layout`, `render_mode`; see `e3b_gym.envs.minihack.env.Options`.
     """
@@ -38,7 +38,7 @@ def make_vec(task: str | Task, num_envs: int, *, copy: bool = True, **options: A
     """Makes `num_envs` MiniHack environments that step in this process, straight into one batch.
 
     Args:
-        task: An id of `TASKS`, or a `Task` of your own.
+        task: An id of `TASKS`, or your own `Task`.
         num_envs: How many games.
         copy: False returns the batch arrays themselves, which the next step overwrites.
         **options: As for `make`.

@@ -24,7 +24,7 @@ _Date = ctypes.c_int * 16  # struct tm: nine ints and what the C library adds
 def is_ordinary(core_seed: int) -> bool:
     """Whether a game with this core seed begins on a day without a meaning.
 
-    True as well where this release of NLE cannot be asked; the game's own greeting then tells.
+    True as well where this release of NLE cannot be asked; the game's greeting then decides.
     """
     fill = _date_filler()
     if fill is None:

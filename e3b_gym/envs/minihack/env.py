@@ -129,7 +129,7 @@ class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
     `info["final_observation_valid"]` is False if NetHack has wiped the screen (death), True otherwise.
 
     Args:
-        task: An id of `TASKS`, or a `Task` of your own.
+        task: An id of `TASKS`, or your own `Task`.
         **options: The fields of `Options`.
     """
 

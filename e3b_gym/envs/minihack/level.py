@@ -1,4 +1,4 @@
-"""From a task to the level file that NetHack reads.
+"""Writes the level file of a task, which NetHack reads.
 
 description (.des text) -> lev_comp -> mylevel.lev -> nhdat, the archive NetHack opens at the start of a game.
 MiniHack runs a shell script for this (cp, lev_comp, dlb: about 20 ms) and ignores its exit code, so that a
@@ -95,7 +95,7 @@ def _write_archive(level: bytes, path: Path) -> None:
 
 @functools.cache
 def _static_files() -> dict[str, bytes]:
-    """What NetHack reads besides the level."""
+    """The files that NetHack reads in addition to the level."""
     library = _package_directory("minihack") / "lib"
     return {name: (library / name).read_bytes() for name in ("dungeon", "quest.dat")}
 

@@ -45,7 +45,7 @@ def integers(words: Any, at: Any, low: int, high: int) -> Any:
 def place_room(words: Any, at: Any, rooms: Any, i: int, entry: int, size: int, width: int, height: int) -> bool:
     """Draws room i behind the door in rooms[i], in its wall `entry`.
 
-    False where it leaves the grid or meets another room.
+    False where it leaves the grid or overlaps another room.
     """
     room = rooms[i]
     room_width = integers(words, at, _MIN_ROOM_SIZE, size + 1)

@@ -16,7 +16,7 @@ MAP_WIDTH, MAP_HEIGHT = 76, 21
 """The largest MAP block that a NetHack level holds within its borders (columns, rows)."""
 
 Layout = Literal["standard", "authors"]
-"""Of MultiRoom: MiniHack 1.0's grid with as many rooms as the id says, or what the paper's authors had."""
+"""Layout of MultiRoom: MiniHack 1.0's grid with the number of rooms in the id, or that of the paper's authors."""
 
 MOVES = ("N", "E", "S", "W", "NE", "SE", "SW", "NW")
 _COMMANDS = """

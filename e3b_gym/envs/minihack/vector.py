@@ -36,7 +36,7 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
     Environment i plays the episodes that a single `MiniHackEnv` plays after `reset(seed=seed + i)`.
 
     Args:
-        task: An id of `TASKS`, or a `Task` of your own.
+        task: An id of `TASKS`, or your own `Task`.
         num_envs: How many games.
         copy: True returns observations that belong to the caller. False returns the batch arrays themselves,
             which the next step overwrites: for learners that copy them into their own storage at once. Final

@@ -44,7 +44,7 @@ def room_for(actor: Actor, config: Config) -> Rollout:
 
 
 def filled(actor: Actor, config: Config) -> Rollout:
-    """A rollout of its own with the actor's next unroll."""
+    """A new rollout with the actor's next unroll."""
     rollout = room_for(actor, config)
     actor.fill(rollout)
     return rollout

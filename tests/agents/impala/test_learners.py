@@ -132,11 +132,11 @@ def test_weights_that_differ_in_one_bit_stop_all_learners():
 
 def test_values_of_any_size_arrive_in_order():
     def work(group):
-        told = group.control.send_to_all({"order": "learn"} if group.rank == 0 else None)
-        return told, group.control.collect(["x" * 10 ** (3 * group.rank), torch.arange(group.rank)])
+        received = group.control.send_to_all({"order": "learn"} if group.rank == 0 else None)
+        return received, group.control.collect(["x" * 10 ** (3 * group.rank), torch.arange(group.rank)])
 
-    (told, collected), *others = together(3, work)
-    assert [told, *(order for order, _ in others)] == [{"order": "learn"}] * 3
+    (received, collected), *others = together(3, work)
+    assert [received, *(order for order, _ in others)] == [{"order": "learn"}] * 3
     assert [len(text) for text, _ in collected] == [1, 1000, 1000000]
     assert [len(numbers) for _, numbers in collected] == [0, 1, 2]
     assert [values for _, values in others] == [[], []]

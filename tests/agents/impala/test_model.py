@@ -1,4 +1,4 @@
-"""IMPALA as a Stable-Baselines3 user meets it: with SB3's own callbacks, evaluation, VecEnvs and logger."""
+"""IMPALA as a Stable-Baselines3 user uses it: with SB3's callbacks, evaluation, VecEnvs and logger."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def troublesome(**options: Any) -> Config:
 
 
 def test_actors_work_with_a_learner_that_has_threads() -> None:
-    """A fork of a process that has used OpenMP's threads has none of them, and would wait for them for ever."""
+    """A fork of a process that has used OpenMP's threads has none of them, and would wait for them forever."""
     torch.set_num_threads(2)
     try:
         torch.randn(500, 500) @ torch.randn(500, 500)
@@ -291,7 +291,7 @@ def test_a_policy_must_be_published_first() -> None:
 
 
 def _learn_without_end(end: str, folder: Path, reports: Any) -> None:
-    """A run in a session of its own, as a terminal would start it: it hears Ctrl-C even if these tests do not."""
+    """A run in a separate session, as a terminal would start it: Ctrl-C reaches it even if these tests ignore it."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
     for name, stream in (("out", 1), ("errors", 2)):
@@ -335,4 +335,4 @@ def test_no_actor_outlives_its_learner(end: str, tmp_path: Path) -> None:
     assert eventually(lambda: not any(map(alive, actors)))
     out, errors = (tmp_path / "out").read_text(), (tmp_path / "errors").read_text()
     assert out == ("interrupted\n" if end in ("close", "forget") else "")
-    assert ("as a learner may crash" in errors) if end == "crash" else errors == ""  # actors end without a word
+    assert ("as a learner may crash" in errors) if end == "crash" else errors == ""  # actors end silently

@@ -169,9 +169,9 @@ def test_a_run_reaches_its_frames_through_the_loss_of_a_machine_and_a_stopped_wo
                 stage = 5
         assert stage == 5
         assert training.learner.frames == config.steps
-    told = [str(warning.message) for warning in caught]
-    assert any("Ray lost it" in text for text in told)
-    assert any("no step for 8 seconds" in text for text in told)
+    messages = [str(warning.message) for warning in caught]
+    assert any("Ray lost it" in text for text in messages)
+    assert any("no step for 8 seconds" in text for text in messages)
 
 
 def _next_actor(updates: Iterator[Any]) -> int:

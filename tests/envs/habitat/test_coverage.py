@@ -36,7 +36,7 @@ def test_coverage_grows_and_stays_a_share(env) -> None:
 
 @pytest.mark.parametrize("episode", [0, 3, 11])
 def test_it_is_what_looks_from_all_poses_reveal_together(env, episode: int) -> None:
-    """Against a map of its own and a look at every step, those from poses that were taken before included."""
+    """Against a separate map with a look at every step, also from poses that the agent had before."""
     _, info = env.reset(options={"episode": episode})
     sim = env.habitat.sim
     floor = sim.pathfinder.walkable.astype(np.uint8)  # 5 cm squares
