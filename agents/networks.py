@@ -1,4 +1,4 @@
-"""Which networks a run has: those of its suite, or the generic ones."""
+"""The networks of a run: those of its suite, or the generic ones."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Factory = Callable[..., Any] | str
 
 @dataclass(frozen=True)
 class Agent:
-    """What the commands need of an agent. Factories may be given as "module:name", imported when used."""
+    """An agent as the commands use it. Factories may be given as "module:name", imported when used."""
 
     config: type[RunConfig]
     """Every option of a run, with its default and its check."""

@@ -96,7 +96,7 @@ class EndingReader:
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | None:
-    """How a batch resets its environments; None if it does not say."""
+    """The autoreset mode of a batch of environments; None if it declares none."""
     # The attribute first: SyncVectorEnv writes the metadata entry into a dict shared by all envs of the class.
     mode = getattr(env.unwrapped, "autoreset_mode", None) or env.metadata.get("autoreset_mode")
     return None if mode is None else AutoresetMode(mode)

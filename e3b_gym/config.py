@@ -126,7 +126,7 @@ class BonusConfig:
         if unknown:
             raise ValueError(f"method {method!r} has no option {unknown[0]}; {closest(unknown[0], known)}")
         families = PRESETS[preset]
-        family = families.get((method or "").split("-")[0], families[""])
+        family = families.get(family_of(method), families[""])
         values = {**method_defaults(method), **family, **chosen} if method is not None else {**family, **chosen}
         if "encoder" in chosen:
             values.pop("dim", None)
@@ -191,6 +191,11 @@ class BonusConfig:
     def make_mixer(self) -> RewardMixer:
         """Builds the mixer of reward and bonus."""
         return RewardMixer(**{name: getattr(self, name) for name in self.MIXING})
+
+
+def family_of(method: str | None) -> str:
+    """The family of a method, which shares settings: "e3b" for e3b and e3b-random; "" for None."""
+    return (method or "").split("-")[0]
 
 
 def option_types(method: str | None) -> dict[str, Any]:

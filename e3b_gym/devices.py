@@ -1,4 +1,4 @@
-"""Where tensors live: the CPU, or a GPU where there is one."""
+"""Devices: the CPU, or a GPU where there is one."""
 
 from __future__ import annotations
 

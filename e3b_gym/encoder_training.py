@@ -1,4 +1,4 @@
-"""How an encoder is trained on recorded experience: the settings, the minibatches, and the passes over them."""
+"""Training of an encoder on recorded experience: settings, minibatches, and passes over them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from e3b_gym.unroll import Unroll
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """How the encoder learns."""
+    """Settings of the encoder's training."""
 
     learning_rate: Positive = 1e-3
     """Step size of Adam."""

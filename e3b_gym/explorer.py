@@ -188,7 +188,7 @@ class Explorer:
 
     @torch.enable_grad()  # ARS steps its environments, and so calls back, under no_grad
     def start_backward(self, features: Any, unroll: Unroll) -> Callable[[], tuple[dict[str, float], float]]:
-        """The same in two steps: what it returns waits for the peers and does the rest."""
+        """`backward` in two steps; returns a function that waits for the peers and does the rest."""
         if self.optimizer is None:
             return lambda: ({}, 0.0)
         return start_backward(self.bonus.loss(features, unroll), self.optimizer, self.max_grad_norm, self.peers)

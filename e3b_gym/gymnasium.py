@@ -37,7 +37,7 @@ _MARK = "train_encoder"  # an attribute that only our wrappers have
 
 
 class _Explored:
-    """What the two wrappers share: an explorer for `_spaces`, trained by hand, saved and loaded."""
+    """The common part of the two wrappers: an explorer for `_spaces`, trained on request, saved and loaded."""
 
     config: BonusConfig
     explorer: OnlineExplorer

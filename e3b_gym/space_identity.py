@@ -1,4 +1,4 @@
-"""What makes two spaces the same for a saved wrapper: kind, shape, dtype and bounds, as plain values.
+"""The identity of a space for a saved wrapper: kind, shape, dtype and bounds, as plain values.
 
 Spaces are not compared by `str`, which depends on numpy's print options and leaves out most values of large arrays.
 """

@@ -51,7 +51,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
-    """What `save_tensors` wrote, on the CPU.
+    """Returns what `save_tensors` wrote, on the CPU.
 
     Args:
         path: the file.

@@ -110,7 +110,7 @@ class RayScheduler(Scheduler):
 
 
 def train_and_measure(run: Run, root: Path, frames: int, mark: Path) -> tuple[State, str]:
-    """What a machine of the cluster does for a run; returns its state in the end, and a note if it failed.
+    """Trains and measures a run on a machine of the cluster; returns its final state, and a note if it failed.
 
     Asked to stop, by the mark or by Ray, it asks the run to save a checkpoint and waits for it.
     """

@@ -27,7 +27,7 @@ PATH, START, END = "#1b5fc1", "#2f9e44", "#c22f4b"
 
 @dataclass(frozen=True)
 class Sight:
-    """What an episode revealed of a home.
+    """The part of a home that an episode revealed.
 
     Attributes:
         home: its name.

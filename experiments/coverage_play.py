@@ -1,4 +1,4 @@
-"""How episodes in homes are played for `experiments.coverage`: which ones, by whom, and what is kept of them."""
+"""Plays episodes in homes for `experiments.coverage`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Played:
 
 
 def spread(scenes: Sequence[str], count: int) -> list[int]:
-    """So many episodes, by number: the first one in every home, then the second ones; `scenes` has each one's home."""
+    """Numbers of `count` episodes: the first in every home, then the second ones; `scenes` has the home of each."""
     before: Counter[str] = Counter()
     rounds = []
     for number, scene in enumerate(scenes):

@@ -1,4 +1,4 @@
-"""What to expect of a run: the evaluations of stored runs (`results/runs`) that have the same settings."""
+"""The expected result of a run: evaluations of stored runs (`results/runs`) with the same settings."""
 
 from __future__ import annotations
 

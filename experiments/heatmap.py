@@ -43,7 +43,7 @@ TILES = ListedColormap(["white", "#efece6", "#8d8a86", CLOSED_DOOR, "#a8d3d5", "
 
 @dataclass(frozen=True)
 class Episode:
-    """What happened: the map at the end, [T+1, 2] the cells (x, y) from the start on, [T] the bonus of each step."""
+    """An episode: the map at its end, the cells (x, y) from its start [T+1, 2], and the bonus of each step [T]."""
 
     layout: rooms.Layout
     cells: NDArray[np.int64]

@@ -46,7 +46,7 @@ def draw(rows: Rows, name: str, out: Path, figure: Callable[[Rows], Figure]) -> 
 
 
 def colours_of(labels: Sequence[str]) -> dict[str, str]:
-    """The same colour for a label wherever it is drawn in one report."""
+    """A colour per label, the same in all plots of a report."""
     return {label: COLOURS[place % len(COLOURS)] for place, label in enumerate(dict.fromkeys(labels))}
 
 

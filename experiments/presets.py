@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from agents.registry import AGENTS
 from e3b_gym.bonuses import METHODS
+from e3b_gym.config import family_of
 from e3b_gym.envs.registry import GENERAL_PRESETS, suite_of
 from e3b_gym.options import closest
 
@@ -25,7 +26,7 @@ Layers = list[Mapping[str, Any]]
 
 
 def preset_layers(preset: str, agent: str, env: str, method: str) -> tuple[Layers, Layers]:
-    """What a preset sets for every task of the suite, and for this environment alone."""
+    """The options that a preset sets for every task of the suite, and those for this environment alone."""
     sections = _sections(preset, agent, env)
     return _pick(sections, method), _pick(sections.get(env, {}), method)
 
@@ -40,7 +41,7 @@ def presets_of(env: str) -> dict[str, Any]:
 def load_presets(path: Path) -> dict[str, Any]:
     """The content of a preset file; read once."""
     content: Any = OmegaConf.to_container(OmegaConf.load(path))
-    sections = {"all", *METHODS, *(method.split("-")[0] for method in METHODS)}
+    sections = {"all", *METHODS, *map(family_of, METHODS)}
 
     def check(where: str, parts: Any, kind: str, known: Collection[str]) -> None:
         if not isinstance(parts, Mapping):
@@ -80,5 +81,5 @@ def _sections(preset: str, agent: str, env: str) -> dict[str, Any]:
 
 
 def _pick(sections: Mapping[str, Any], method: str) -> Layers:
-    wanted = dict.fromkeys(("all", method.split("-")[0], method))  # each once, in this order
+    wanted = dict.fromkeys(("all", family_of(method), method))  # each once, in this order
     return [sections[section] for section in wanted if section in sections]

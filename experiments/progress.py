@@ -154,7 +154,7 @@ class Progress:
         self._seconds: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next part of the run shows from its beginning."""
+        """The state that the next part of the run shows from its start."""
         return {"episodes": self.episodes.state_dict(), "seconds": time.monotonic() - self._start}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

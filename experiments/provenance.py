@@ -1,4 +1,4 @@
-"""Where a number comes from: commit, command, machine and versions, stored with every result."""
+"""The origin of a number: commit, command, machine and versions, stored with every result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("numpy", "torch", "numba", "gymnasium", "stable-baselines3", "sb3-c
 
 
 def provenance() -> dict[str, Any]:
-    """What is needed to run the same command again."""
+    """The data that is needed to run the same command again."""
     module = sys.modules["__main__"].__spec__
     command = ["python", "-m", module.name, *sys.argv[1:]] if module is not None else sys.argv
     return {

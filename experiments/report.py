@@ -49,7 +49,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Report:
-    """What the pages of a figure are made from."""
+    """The content of the pages of a figure."""
 
     study: Study
     scale: str
@@ -108,11 +108,11 @@ def make_report(study: Study, scale: str, runs: Path, out: Path) -> Report:
     there = {result.run.folder for result in results}
     missing = [run for run in study.runs(scale) if run.folder not in there]
     judged = [judge(study, claim, results) for claim in study.claims]
-    return Report(study, scale, results, missing, judged, draw_plots(study, scale, results, out), out)
+    return Report(study, scale, results, missing, judged, draw_plots(study, results, out), out)
 
 
-def draw_plots(study: Study, scale: str, results: Sequence[Result], out: Path) -> list[Plot]:
-    """Those that the runs allow."""
+def draw_plots(study: Study, results: Sequence[Result], out: Path) -> list[Plot]:
+    """Draws the plots that the runs allow."""
     drawn: list[Plot] = []
 
     def add(name: str, rows: plots.Rows, figure: Any, caption: str) -> None:

@@ -40,7 +40,7 @@ def write_pages(report: Report) -> None:
 
 
 def seeds_text(report: Report) -> str:
-    """How many runs and seeds there are, and that few are few."""
+    """The number of runs and seeds, with a warning if they are few."""
     seeds = sorted({result.run.seed for result in report.results})
     counts: dict[tuple[str, str], int] = {}
     for result in report.results:
@@ -62,7 +62,7 @@ def seeds_text(report: Report) -> str:
 
 
 def missing_text(report: Report) -> str:
-    """How many runs there should be and are not."""
+    """The number of runs that are missing."""
     return f"{len(report.missing)} run{'s' * (len(report.missing) > 1)} of the plan not run"
 
 
@@ -193,7 +193,7 @@ def _has_prior(report: Report) -> bool:
 
 
 def markdown_page(report: Report) -> str:
-    """The same in short."""
+    """A short form of the page in Markdown."""
     study = report.study
     parts = [
         f"# {study.title}",

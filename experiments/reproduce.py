@@ -120,7 +120,7 @@ def with_seeds(study: Study, seeds: int) -> Study:
 
 
 def available_cores() -> int:
-    """That this process may use."""
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -74,7 +74,7 @@ def _note(study: Study) -> str:
 
 
 def _ran(study: Study, scale: str, results: Sequence[Result]) -> str:
-    """What was run of the plan, and what is left."""
+    """The part of the plan that was run, and the rest."""
     if not results:
         plan = "home" if "home" in study.scales else "paper"
         return f"Not run. To run it: `make reproduce FIGURE={study.name} SCALE={plan}` ({len(study.runs(plan))} runs)."

@@ -32,7 +32,7 @@ FILMS = ("*.gif", "*.mp4", "trajectories.png")
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands, by the last row of its curve."""
+    """The progress of a run, by the last row of its curve."""
 
     frames: int = 0
     seconds: float = 0.0
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def frames(self) -> int:
-        """That the score was measured after."""
+        """Frames that the score was measured after."""
         if self.run.measure == "success" and self._evaluation:
             return int(self._evaluation["frames"])
         return int(self.curve["frames"][-1]) if len(self.curve["frames"]) else 0
@@ -171,7 +171,7 @@ def measured_file(run: Run) -> str:
 
 
 def read_results(study: Study, scale: str, root: Path) -> list[Result]:
-    """Those of the study's runs whose folders hold a score, by task, method and seed."""
+    """The runs of a study whose folders hold a score, by task, method and seed."""
     results = [Result(run, root / run.folder) for run in study.runs(scale) if (root / run.folder / CONFIG).exists()]
     places = [*map(str, study.tasks)], [method.name for method in study.methods]
     return sorted(

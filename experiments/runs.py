@@ -130,7 +130,7 @@ class RunFolder:
         return self.path / "progress.csv"
 
     def command(self, target: str, *options: str) -> str:
-        """What to type to do something with this run."""
+        """A command line for this run."""
         return " ".join(["make", target, f"RUN={shlex.quote(str(self.path))}", *options])
 
     def save(self, settings: Settings, parts: list[Any] | None = None) -> None:

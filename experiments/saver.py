@@ -45,7 +45,7 @@ class Saver:
         self._saved = self._trainee.frames
 
     def intact(self, again: str) -> str:
-        """Which checkpoint there is, and what the command `again` would do."""
+        """The newest checkpoint, and the effect of the command `again`."""
         if not self._saved:
             return f"there is no checkpoint after frame 0 yet; to start over: {again}"
         return f"the checkpoint of frame {self._saved:,} is intact; to resume: {again}"

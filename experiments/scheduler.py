@@ -90,7 +90,7 @@ class Job:
         return self.run.measure != "frames per second"
 
     def commands(self) -> list[list[str]]:
-        """What is left to do, in order."""
+        """The commands that are left, in order."""
         train = [self.train_command()] if self.needs_training else []
         return train + ([self.measure_command()] if self.needs_measuring else [])
 
@@ -222,7 +222,7 @@ class Scheduler:
                 job.process.kill()
 
     def close(self) -> None:
-        """Nothing runs any more."""
+        """Ends all runs."""
 
 
 def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -37,7 +37,7 @@ _GROUPS = {"bonus": "bonus", "env": "env_options"}
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run writes and when; it does not change what is learned."""
+    """Options of what a run writes and when; they do not change what is learned."""
 
     checkpoint_minutes: Positive = 10.0
     """Minutes between two checkpoints; the most that a crash can lose."""
@@ -238,7 +238,7 @@ def _yaml(name: str, value: Any) -> Any:
 
 
 def task_settings(settings: Settings) -> dict[str, Any]:
-    """What a run takes from its preset's section for the task alone, by name."""
+    """The options that a run takes from its preset's section for the task alone, by name."""
     config = settings.config
     if not learns(type(config)):
         return {}
@@ -252,13 +252,6 @@ def task_settings(settings: Settings) -> dict[str, Any]:
     taken = by_name(config.as_dict())
     names = {name for layer in own for name in by_name(layer)}
     return {name: value for name, value in taken.items() if name in names and value == full[name] != usual[name]}
-
-
-def usual_settings(preset: str, agent: str, env: str, method: str) -> dict[str, Any]:
-    """What a preset has for every task of the suite, by name."""
-    general, _ = preset_layers(preset, agent, env, method)
-    layers = [place_options(agent, method, layer)[0] for layer in general]
-    return by_name(complete(make_config(AGENTS[agent].config, env, method, layers)).as_dict())
 
 
 def by_name(fields: Mapping[str, Any]) -> dict[str, Any]:

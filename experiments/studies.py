@@ -74,7 +74,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the runs of a study are."""
+    """The size of a study's runs."""
 
     preset: str = "home"
     """PRESET of `make train`."""

@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare(given: list[str]) -> int | Callable[[], int]:
-    """Everything that can be refused; returns the training, whose errors are not user errors."""
+    """Does all that can be refused; returns a function that trains, whose errors are not user errors."""
     options, fields = split_arguments(given, OPTIONS, FIELDS_IN_CAPITALS)
     try:
         prepared = (prepare_resumed if is_set(options, "RESUME") else prepare_new)(options, fields)

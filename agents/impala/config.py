@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from agents.run_config import RunConfig
+from e3b_gym.config import family_of
 from e3b_gym.devices import find_device, parse_device
 from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber, closest
 
@@ -190,7 +191,7 @@ class Config(RunConfig):
 
     def without_effect(self) -> dict[str, str]:
         reasons = super().without_effect()
-        if not self.method.startswith("agac"):
+        if family_of(self.method) != "agac":
             reasons["agac_coef"] = f"it weighs AGAC's terms, and the bonus is {self.method}"
         if self.method == "none":
             reasons["beta_final"] = "there is no bonus"
@@ -222,7 +223,7 @@ class Config(RunConfig):
 
 @dataclass(frozen=True)
 class PartConfig(Config):
-    """What one of several learners takes of a run; made by `Config.part`."""
+    """The share of one of several learners in a run; made by `Config.part`."""
 
     rank: WholeNumber = 0
     """Number of the learner."""

@@ -1,4 +1,4 @@
-"""What `IMPALA(env)` takes: an id, a function that makes an environment, or a Stable-Baselines3 VecEnv."""
+"""The `env` argument of `IMPALA`: an id, a function that makes an environment, or a Stable-Baselines3 VecEnv."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
 @dataclass(frozen=True)
 class Environments:
-    """Where a model's environments come from.
+    """The source of a model's environments.
 
     Attributes:
         name: the id; for custom environments, what made them, in parentheses.
@@ -189,7 +189,7 @@ class VecEnvBatch(VectorEnv[Any, Any, Any]):
         return obs, reward, done & ~limited, done & limited, self._final(done, infos) if done.any() else {}
 
     def _final(self, done: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[str, Any]:
-        """What the ended episodes leave, under Gymnasium's names."""
+        """The final observations and infos of the ended episodes, under Gymnasium's names."""
         observations = np.full(self.num_envs, None, dtype=object)
         valid, known, success = np.zeros((3, self.num_envs), np.bool_)
         returns = np.full(self.num_envs, np.nan, np.float32)

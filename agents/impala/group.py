@@ -140,7 +140,7 @@ def _unpacked(content: Tensor) -> Any:
 
 
 class Group:
-    """This learner's membership.
+    """The group of learners, as this learner sees it.
 
     Args:
         rank, size: number of this learner, and how many there are.

@@ -59,7 +59,7 @@ class Batch:
 
 
 class Rewards(NamedTuple):
-    """What the policy learns from in a batch, with the bonus; found by the first pass over it.
+    """The rewards of a batch with the bonus, computed by the first pass over it.
 
     Attributes:
         streams: rewards [T, B] and discount of each value head.
@@ -149,7 +149,7 @@ def _trace(
 
 
 def _surrogate(config: Config, advantage: Tensor, chosen: Tensor, log_ratio: Tensor, peers: Peers) -> Tensor:
-    """What the policy gradient climbs, [T, B]: V-trace's, or PPO's where `clip_range` is set."""
+    """The objective of the policy gradient, [T, B]: V-trace's, or PPO's where `clip_range` is set."""
     if config.normalize_advantage:
         everyone = peers.pool(advantage)
         advantage = (advantage - everyone.mean()) / everyone.std().clamp(min=SMALLEST_DEVIATION)

@@ -248,7 +248,7 @@ class IMPALA:
         return actions if batched else actions[0], tuple(part.cpu().numpy() for part in out.state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned, and which environments the next training must not repeat."""
+        """All that was learned, and the seeds that the next training must not repeat."""
         others = self._others if self._training is None else self._training.state_of_others()
         return {"learner": self.learner.state_dict(), **others}
 

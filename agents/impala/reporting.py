@@ -17,7 +17,7 @@ from agents.protocols import Update
 
 
 class Logged(Protocol):
-    """What the reporter needs of a model."""
+    """The attributes of a model that the reporter needs."""
 
     verbose: int
     tensorboard_log: str | None

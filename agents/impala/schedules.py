@@ -1,4 +1,4 @@
-"""What changes over a run: each option with a last value, such as `ent_coef` with `ent_coef_final`.
+"""Options that change over a run: each has a final value, such as `ent_coef_final` for `ent_coef`.
 
 They change linearly. `uniform_coef`, whose useful values span two orders of magnitude, changes geometrically: its
 logarithm changes linearly.

@@ -39,7 +39,7 @@ _PROGRAM = "from agents.impala.team import main; main()"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What ended a learner.
+    """The reason of a learner's end.
 
     Attributes:
         kind: "lost" where another learner was gone, "diverged" for a DivergedError, "failed" for all else.
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Membership:
-    """What a learner needs to take part.
+    """The data that a learner needs to join.
 
     Attributes:
         config: the whole run.
@@ -121,7 +121,7 @@ class Member(Protocol):
 
 
 class Place(Protocol):
-    """Where learners are started; `address` is that of learner 0's machine there."""
+    """A place where learners are started; `address` is that of learner 0's machine."""
 
     address: str
 

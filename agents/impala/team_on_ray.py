@@ -54,7 +54,7 @@ class RayCluster:
 
 
 def _learn(membership: Membership, code: str) -> Outcome | None:
-    """What a worker of Ray does; returns how it ended."""
+    """The work of a Ray worker; returns how it ended."""
     require_code(code, "the machine of learner 0")
     return outcome_of(membership, ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 

@@ -152,7 +152,7 @@ class Training:
         return {"learner": self.learner.state_dict(), **self.state_of_others()}
 
     def state_of_others(self) -> dict[str, Any]:
-        """What a resumed run needs beyond learner 0: how often actors were started, and other learners' memories."""
+        """The state of a run beyond learner 0: starts of the actors, and memories of the other learners."""
         parts = [self._own_state()]
         if self._group is not None and self._broken:  # they cannot be asked: their memories are lost
             starts = [count + _UNKNOWN_RESTARTS for count in parts[0][0]]

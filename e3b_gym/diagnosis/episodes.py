@@ -27,7 +27,7 @@ MAX_STEPS = 20_000
 
 @dataclass(frozen=True)
 class End:
-    """How an episode ended.
+    """The end of an episode.
 
     Attributes:
         truncated: a time limit ended it.
@@ -98,7 +98,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the run was trained with, as far as it matters here.
+    """The settings of the run that the findings need.
 
     Attributes:
         title: names the run, for the headline.

@@ -171,7 +171,7 @@ def improbable(episodes: Sequence[Episode]) -> tuple[float, Floats] | None:
 
 
 def inverse_accuracy(episodes: Sequence[Episode]) -> tuple[float, float] | None:
-    """How often the inverse model names the action, and how often one would guess it from the state alone.
+    """Share of steps whose action the inverse model predicts, and the share that a guess from the state alone predicts.
 
     The guess is the policy's most probable action; without probabilities it counts as never right.
     """

@@ -47,7 +47,7 @@ def diagnose(
 def record(
     model: BaseAlgorithm, venv: VecEnv | None = None, episodes: int = 20, *, seed: int = 0, max_steps: int = MAX_STEPS
 ) -> tuple[list[Episode], Setup]:
-    """What `diagnose` computes its findings from; same arguments."""
+    """Records the data that `diagnose` computes its findings from; same arguments."""
     venv = model.get_env() if venv is None else venv
     wrapper = find_wrapper(venv)
     if venv is None or wrapper is None:

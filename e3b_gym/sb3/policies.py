@@ -1,4 +1,4 @@
-"""What some bonuses need from the acting Stable-Baselines3 policy: its features (e3b-policy) or its logits (agac)."""
+"""Data of the acting Stable-Baselines3 policy that some bonuses need: features (e3b-policy) or logits (agac)."""
 
 from __future__ import annotations
 

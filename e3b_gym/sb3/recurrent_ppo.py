@@ -153,7 +153,7 @@ def _blank(policy_class: type[RecurrentActorCriticPolicy]) -> RecurrentActorCrit
 
 
 def _takes_rows(policy: nn.Module) -> bool:
-    """Whether dropping the padding leaves results alone: contrib's evaluation, no layer that mixes or draws rows."""
+    """Whether the results are the same without padding: contrib's evaluation, no layer that mixes or draws rows."""
     kind: Any = type(policy)
     return (
         kind.evaluate_actions is RecurrentActorCriticPolicy.evaluate_actions

@@ -163,7 +163,7 @@ class GymnasiumVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Whether each environment wears the wrapper; False where they cannot be looked into."""
+        """Whether each environment has the wrapper; False where that cannot be found out."""
         envs = self._sub_envs()
         return [envs is not None and is_wrapped(envs[i], wrapper_class) for i in self._get_indices(indices)]
 

@@ -235,7 +235,7 @@ class E3BRewardWrapper(VecEnvWrapper):
         return wrapper
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the venv, which may not be picklable; see `set_venv`."""
+        """Returns the state without the venv, which may not be picklable; see `set_venv`."""
         dropped = ("venv", "class_attributes", "policy_logits")
         return {name: value for name, value in self.__dict__.items() if name not in dropped}
 
@@ -281,7 +281,7 @@ def _check_venv(venv: VecEnv) -> None:
 
 
 def is_env_wrapped(venv: VecEnv, kind: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
-    """Whether an environment in `venv` has the wrapper; False where `venv` cannot tell."""
+    """Whether an environment in `venv` has the wrapper; False where that cannot be found out."""
     try:
         return any(venv.env_is_wrapped(kind))
     except NotImplementedError:  # a VecEnv without environments of Gymnasium inside

@@ -161,7 +161,7 @@ def test_the_inverse_loss_never_pairs_two_episodes():
     assert representation.loss(representation.embed(unknown), unknown)["inverse"].item() == 0.0
 
 
-def test_products_sums_and_scales_are_what_they_say():
+def test_products_sums_and_scaled_bonuses_are_computed_from_their_terms():
     def terms():
         return FirstVisit(lambda obs: obs), InverseSqrtCount(lambda obs: obs), Elliptical(Frozen(Same()), ridge=1.0)
 

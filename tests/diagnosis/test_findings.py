@@ -71,7 +71,7 @@ def test_an_action_that_is_hardly_tried_is_named():
     assert "fire in 100% of states" in problem.cause
 
 
-def test_a_policy_that_knows_the_way_may_be_sure_of_it():
+def test_a_certain_policy_that_solves_the_task_is_healthy():
     won = {"success": True, "extrinsic": np.eye(40)[-1]}
     assert names(replace(healthy(probabilities=SURE, inverse_right=None), **won)) == []
 
@@ -88,7 +88,7 @@ def test_a_bonus_that_never_gets_stale_without_an_ellipse_is_not_blamed_on_the_r
     assert "ridge" not in problem.change
 
 
-def test_without_a_bonus_nothing_is_said_of_it():
+def test_without_a_bonus_there_are_no_findings_about_it():
     diagnosis = Diagnosis.of([healthy()], replace(SETUP, has_bonus=False))
     assert "bonus_first" not in diagnosis
     assert "method none" in diagnosis.conclusion()

@@ -130,7 +130,7 @@ def test_mistakes_are_answered_in_one_line(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text("abcxyzNSEW_", min_size=1, max_size=6), min_size=1, max_size=30, unique=True))
-def test_every_action_has_a_key_of_its_own(names: list[str]) -> None:
+def test_every_action_has_its_own_key(names: list[str]) -> None:
     keys = play.assign_keys(tuple(names))
     assert sorted(keys.values()) == list(range(len(names)))
 

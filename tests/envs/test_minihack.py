@@ -111,7 +111,7 @@ def test_without_a_seed_environments_differ(make):
     assert len(set(starts)) == 4
 
 
-def test_the_almanac_foretells_what_nethack_says_of_the_day(make):
+def test_the_almanac_agrees_with_nethack_about_the_day(make):
     env = make(FREEZE, crop_size=None)
     env.reset(seed=0)
     game, foretold = env._game, Counter()

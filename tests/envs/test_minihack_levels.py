@@ -236,7 +236,7 @@ def test_where_the_assembler_and_lev_comp_disagree_lev_comp_compiles(mistake, tm
     assert compile_level(level_source(task)(0), tmp_path) == expected
 
 
-def test_doors_that_only_lev_comp_knows_are_its_business(tmp_path):
+def test_doors_of_an_unknown_kind_are_compiled_by_lev_comp(tmp_path):
     drawn = replace(level_source(TASKS["MiniHack-MultiRoom-N4-v0"])(0), door_state="broken")
     assert len(compile_level(drawn, tmp_path)) > 1000
 

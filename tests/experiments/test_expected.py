@@ -40,11 +40,11 @@ def test_runs_with_the_same_settings_are_reported_with_frames_and_seeds(stored):
 
 
 @pytest.mark.parametrize("given", [{"beta": "0.5"}, {"learning_rate": "1e-2"}, {"ridge": "0.7"}, {"method": "none"}])
-def test_other_settings_promise_nothing(stored, given):
+def test_a_run_with_other_settings_has_no_expected_result(stored, given):
     assert expected(settings(**given), stored) is None
 
 
-def test_another_option_of_the_environment_promises_nothing(stored):
+def test_a_run_with_another_option_of_the_environment_has_no_expected_result(stored):
     assert expected(settings(**{"env.clock": "true"}), stored) is None
 
 
@@ -60,7 +60,7 @@ def test_an_option_that_is_newer_than_the_stored_run_has_its_default(stored):
     assert expected(settings(ellipse="solve"), stored) is None
 
 
-def test_train_says_it_at_the_start_and_at_the_end(stored, tmp_path, capsys, monkeypatch):
+def test_train_prints_it_at_the_start_and_at_the_end(stored, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("experiments.expected.STORED", stored)
     given = [f"ENV={ENV}", f"RUN={tmp_path}/new", "STEPS=16", "log_seconds=0", *(f"{n}={v}" for n, v in TINY.items())]
     assert main(given) == 0

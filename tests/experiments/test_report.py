@@ -214,7 +214,7 @@ def test_no_run_is_an_error_that_names_the_command(tmp_path, capsys):
     assert report.main(["FIGURE=keys", "KEEP=1", "OUT=x"]) == 2
 
 
-def test_the_stored_runs_say_what_they_said_when_they_were_made():
+def test_the_tables_of_the_stored_runs_are_those_of_earlier_commits():
     """Numbers of the pages that earlier commits made from the same runs."""
     stored = ROOT / "results" / "runs"
 

@@ -131,7 +131,7 @@ def test_the_probe_scores_steps_as_the_wrapper_does(fresh):
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, RecurrentPPO, e3b_gym.RecurrentPPO, MaskablePPO])
-def test_actor_critics_tell_everything(algorithm):
+def test_actor_critics_have_probabilities_and_values(algorithm):
     venv = rooms(2)
     recurrent = issubclass(algorithm, RecurrentPPO)
     batch = {} if algorithm is A2C else {"batch_size": 8}

@@ -25,7 +25,7 @@ from agents.ray_cluster import require_ray
 
 
 class Engine(Protocol):
-    """What a training loop needs of an engine."""
+    """The interface of an engine for the training loop."""
 
     @property
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Seconds of each actor process by stage; empty where the actor runs in the learner's process."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: how often each actor was started."""
+        """The state that a resumed run needs: how often each actor was started."""
 
     def close(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What an engine needs of a run before its actors exist: the spaces, the room of a rollout, the weights."""
+"""The data of a run that an engine needs before its actors exist: spaces, sizes of a rollout, weights."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class ProcessEngine(SupervisedEngine["_ActorProcess", "_Slot", "_Slot"]):
 
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
-        """What each actor did with its time: "wait" for a free rollout, "load" weights, "act", and step the "env"."""
+        """Seconds of each actor by stage: "wait" for a free rollout, "load" weights, "act", and step the "env"."""
         return [dict(zip(STAGES, actor.memory.seconds.tolist(), strict=True)) for actor in self.roster.actors]
 
     @property

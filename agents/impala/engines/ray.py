@@ -89,7 +89,7 @@ class RayEngine(SupervisedEngine["_ActorOnRay", "_ActorOnRay", "tuple[_ActorOnRa
 
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
-        """What each actor did with its time: "wait" for a call, "load" weights, "act", and step the "env"."""
+        """Seconds of each actor by stage: "wait" for a call, "load" weights, "act", and step the "env"."""
         return [dict(zip(STAGES, actor.seconds.tolist(), strict=True)) for actor in self.roster.actors]
 
     def publish(self, policy: Policy, version: int) -> None:
@@ -173,12 +173,12 @@ class _ActorOnRay(SupervisedActor):
 
     @property
     def placed(self) -> bool:
-        """Whether it has found a core and begun."""
+        """Whether the actor has found a core and begun."""
         return self._steps is not None
 
     @property
     def awaited(self) -> Any:
-        """What it sends next: its first heartbeat, or an unroll; None if it has no work."""
+        """The next message of the actor: its first heartbeat, or an unroll; None if it has no work."""
         return self._fills[0] if self._fills else None if self.placed else self._beating
 
     def send_weights(self) -> None:

@@ -1,4 +1,4 @@
-"""What runs in a worker process of Ray.
+"""The code of a worker process of Ray.
 
 Calls come in two groups: `fill` and `close` run one after the other; calls that must not wait for an unroll to be
 finished run in a second thread.

@@ -1,4 +1,4 @@
-"""Which actors are alive: the bookkeeping of every engine whose actors may die or hang.
+"""The list of living actors, for every engine whose actors may die or hang.
 
 An actor that dies, raises an error or takes no step for too long is replaced by another with the same number, which
 starts in newly seeded environments; what its predecessor had not finished is dropped. An actor that fails again and
@@ -129,7 +129,7 @@ class Roster(Generic[A]):
 
 
 def starts_of(state: Mapping[str, Any] | None, actors: int) -> tuple[list[int], list[int]]:
-    """How often each of `actors` actors was started before, and those that a run with fewer actors does without."""
+    """Returns how often each of `actors` actors was started before, and the same of former actors."""
     starts = [] if state is None else [int(count) for count in state["starts"]]
     starts += [0] * (actors - len(starts))
     return starts[:actors], starts[actors:]

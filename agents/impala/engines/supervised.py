@@ -1,4 +1,4 @@
-"""What the engines whose actors may be lost have in common: free rollouts are assigned, filled ones are awaited."""
+"""The common part of the engines whose actors may be lost: it assigns free rollouts and waits for filled ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an actor counts for its learner while it works: its steps, and its seconds by stage.
+"""Counters of an actor for its learner: steps, and seconds by stage.
 
 "wait" for something to do, "load" weights, "act" (the policy), and step the "env".
 """

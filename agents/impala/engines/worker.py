@@ -1,4 +1,4 @@
-"""What runs in the process of an actor.
+"""The code of an actor's process.
 
 It receives the numbers of rollouts to fill and sends each back when it is filled; if it fails, it sends a traceback and
 exits. At every step it increments a counter that the learner watches, and checks whether it should stop.
@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class ActorMemory:
-    """What an actor shares with the learner.
+    """The memory that an actor shares with the learner.
 
     Attributes:
         rollouts: filled and read in turn.
@@ -49,7 +49,7 @@ class ActorMemory:
 
 @dataclass(frozen=True)
 class ActorMemoryLayout:
-    """So many rollouts of a layout."""
+    """The layout of an actor's memory: `rollouts` rollouts."""
 
     rollout: RolloutLayout
     rollouts: int
@@ -65,7 +65,7 @@ class ActorMemoryLayout:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Which actor a process is.
+    """The actor that a process runs.
 
     Attributes:
         config, number, restarts, make: arguments of `Actor`.

@@ -1,4 +1,4 @@
-"""Which seeds start NetHack on an ordinary day.
+"""Finds seeds that start NetHack on an ordinary day.
 
 NetHack plays by the calendar: the hero's luck changes at full moon, at new moon (together a quarter of all days) and
 on Friday the 13th. With `fix_moon_phase` NLE derives the day from the game's core seed instead of from the clock. NLE's
@@ -22,7 +22,7 @@ _Date = ctypes.c_int * 16  # struct tm: nine ints and what the C library adds
 
 
 def is_ordinary(core_seed: int) -> bool:
-    """Whether a game with this core seed begins on a day without a meaning.
+    """Whether a game with this core seed begins on an ordinary day.
 
     True as well where this release of NLE cannot be asked; the game's greeting then decides.
     """

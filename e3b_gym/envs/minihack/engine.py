@@ -52,7 +52,7 @@ _POINTERS = (
 
 
 class _Observation(ctypes.Structure):
-    """What NetHack and its caller share: the key, whether the game is over, and where observations go."""
+    """The structure that NetHack and its caller share: key, end of the game, and addresses of the observations."""
 
     _fields_ = (
         ("action", ctypes.c_int),

@@ -54,7 +54,7 @@ _IN_MOVE_LOOP = 3
 
 
 class Outcome(NamedTuple):
-    """What a step led to. `end` is None while the episode runs."""
+    """Result of a step. `end` is None while the episode runs."""
 
     reward: float
     end: Literal["success", "death", "timeout"] | None

@@ -55,7 +55,7 @@ class GridLevel:
 
     @property
     def can_be_assembled(self) -> bool:
-        """Whether the doors are of a known kind; else lev_comp decides."""
+        """Whether the doors are of a known kind; otherwise lev_comp compiles the level."""
         return self.door_state in _DOOR_STATES
 
     @property
@@ -135,7 +135,7 @@ SAMPLES = (
 
 @dataclass(frozen=True)
 class Opening:
-    """What precedes the map in every level here: the compiler's version, and `count` instructions."""
+    """The start of every level file, before the map: the compiler's version, and `count` instructions."""
 
     version: bytes
     count: int

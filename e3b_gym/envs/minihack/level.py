@@ -109,7 +109,7 @@ def _archive_before_level() -> tuple[bytes, int]:
 
 @functools.cache
 def _opening() -> Opening | None:
-    """How compiled levels begin, or None where the lev_comp of this NLE writes others than `grid_level` does."""
+    """The start of compiled levels, or None if the lev_comp of this NLE writes other levels than `grid_level` does."""
     try:
         with tempfile.TemporaryDirectory(dir=scratch.base_directory()) as directory:
             compiled = {level: run_lev_comp(level.description(), Path(directory)) for level in SAMPLES}

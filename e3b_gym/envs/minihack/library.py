@@ -55,7 +55,7 @@ def _is_loaded(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are in the library's file: (address, size) of its variables and of two exported symbols."""
+    """Addresses and sizes of the library's variables and of two exported symbols."""
 
     data: tuple[int, int]
     bss: tuple[int, int]
@@ -128,7 +128,7 @@ class Variables:
 
 
 def _nonzero_pages(address: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """What constructors have written into variables that begin as zeros."""
+    """The pages of zero-initialised variables that constructors have written to."""
     for start in range(0, size, _PAGE):
         values = ctypes.string_at(address + start, min(_PAGE, size - start))
         if any(values):

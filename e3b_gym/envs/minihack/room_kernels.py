@@ -23,7 +23,7 @@ _LOWER_HALF = 2**32 - 1
 
 @cached_njit()
 def integers(words: Any, at: Any, low: int, high: int) -> Any:
-    """What numpy's `Generator.integers(low, high)` returns for the same words, if high - low < 2**31.
+    """The result of numpy's `Generator.integers(low, high)` for the same words, if high - low < 2**31.
 
     A word is multiplied by the count of numbers, and the product's upper half taken; words whose lower half would
     favour some numbers are skipped (Lemire 2019).

@@ -68,7 +68,7 @@ _root: _Root | None = None
 
 
 def base_directory() -> Path:
-    """Where this process's root is made: in memory where there is room, unless the environment names a place.
+    """The folder of this process's root: in memory if there is room, unless an environment variable names another.
 
     A Python without memfd_create puts 3 MB of library into a game's directory, which must then allow to execute files.
     """

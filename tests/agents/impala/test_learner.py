@@ -508,7 +508,7 @@ def without_memory(learner):
         (poison_encoder_gradient, "the gradient of inverse has NaN"),
     ],
 )
-def test_what_is_not_a_number_is_named_and_spoils_nothing(poison, named):
+def test_values_that_are_not_finite_are_named_and_change_no_weights(poison, named):
     learner, rollout = lagged(small())
     memory = learner.explorer.memory.state_dict()
     poison(learner, rollout)

@@ -104,7 +104,7 @@ def test_turning_left_is_counter_clockwise_seen_from_above(sim: FloorPlanSim) ->
     assert not sim.previous_step_collided()
 
 
-def test_nothing_and_stop_only_look(sim: FloorPlanSim) -> None:
+def test_no_action_and_stop_do_not_move_the_agent(sim: FloorPlanSim) -> None:
     before = sim.get_agent_state()
     first, second = sim.step(None), sim.step(0)
     sim.step_physics(1 / 60)
@@ -135,7 +135,7 @@ def test_depth_is_normalised_by_ten_metres(sim: FloorPlanSim) -> None:
     np.testing.assert_allclose(seen, np.clip(metres / 10, 0, 1), atol=1e-6)
 
 
-def test_looking_from_elsewhere_leaves_the_agent_where_it_is(sim: FloorPlanSim) -> None:
+def test_observing_from_elsewhere_does_not_move_the_agent(sim: FloorPlanSim) -> None:
     before = sim.get_agent_state()
     point = sim.sample_navigable_point()
     assert len(point) == 3
@@ -164,7 +164,7 @@ def test_distances_are_in_metres_on_foot(sim: FloorPlanSim) -> None:
     assert sim.island_radius(here) == pytest.approx(math.sqrt(sim.pathfinder.navigable_area / math.pi))
 
 
-def test_the_path_finder_speaks_habitat_s_maps(sim: FloorPlanSim) -> None:
+def test_the_path_finder_returns_maps_as_habitats_does(sim: FloorPlanSim) -> None:
     low, high = sim.pathfinder.get_bounds()
     assert low.shape == high.shape == (3,)
     assert (high[[0, 2]] - low[[0, 2]]) == pytest.approx(sim.home.size)
