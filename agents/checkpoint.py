@@ -155,6 +155,37 @@ class CheckpointStore:
         return self._best_score
 
 
+class SavingTrainee:
+    """The part of a trainee that saves and loads checkpoints; see `agents.protocols.Trainee`.
+
+    Args:
+        agent: name of the agent in the files.
+        keep: how many checkpoints stay.
+    """
+
+    def __init__(self, agent: str, keep: int) -> None:
+        self._agent, self._keep = agent, keep
+        self._store: CheckpointStore | None = None
+        self.extra: dict[str, Any] = {}
+
+    def save_into(self, folder: Path) -> None:
+        """Checkpoints go there."""
+        self._store = CheckpointStore(folder, self._agent, self._keep)
+
+    def load_from(self, folder: Path | None) -> Checkpoint | None:
+        """Saves into `folder` from now on, and returns its latest checkpoint; None if there is none."""
+        if folder is None:
+            return None
+        self.save_into(folder)
+        return self._store.load_latest() if self._store is not None and self._store.paths() else None
+
+    def save_state(self, state: dict[str, Any], frames: int, score: float | None) -> None:
+        """Writes a checkpoint."""
+        if self._store is None:
+            raise ValueError("there is no folder for checkpoints; call save_into first")
+        self._store.save(state, frames, score)
+
+
 def load_checkpoint(folder: Path, agent: str, which: str) -> Checkpoint:
     """Returns the "latest" or the "best" checkpoint of a run; of an exported agent, what was exported."""
     if is_exported(folder):

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.checkpoint import CheckpointStore, load_checkpoint, loading
+from agents.checkpoint import SavingTrainee, load_checkpoint, loading
 from agents.impala.config import Config
 from agents.impala.model import IMPALA
 from agents.impala.policy import Policy, act
@@ -24,7 +24,7 @@ from e3b_gym.online import OnlineExplorer
 from e3b_gym.unroll import Tree, tree_map
 
 
-class ImpalaTrainee:
+class ImpalaTrainee(SavingTrainee):
     """An IMPALA run in progress.
 
     Args:
@@ -34,23 +34,15 @@ class ImpalaTrainee:
     """
 
     def __init__(self, config: Config, keep: int, resume: Path | None = None) -> None:
-        self._keep = keep
-        self._store: CheckpointStore | None = None
-        self.extra: dict[str, Any] = {}
+        super().__init__("IMPALA", keep)
         self.model = IMPALA.from_config(config)
-        if resume is not None:
-            self.save_into(resume)
-        if self._store is not None and self._store.paths():
-            checkpoint = self._store.load_latest()
+        checkpoint = self.load_from(resume)
+        if checkpoint is not None:
             with loading(checkpoint):
                 self.extra = dict(checkpoint.state["extra"])
                 self.model.load_state_dict(checkpoint.state)
                 self.model.learner.explorer.load_memory()
         self.model.start(config.steps)
-
-    def save_into(self, folder: Path) -> None:
-        """Checkpoints go there."""
-        self._store = CheckpointStore(folder, "IMPALA", self._keep)
 
     @property
     def frames(self) -> int:
@@ -69,9 +61,7 @@ class ImpalaTrainee:
 
     def save(self, score: float | None, extra: dict[str, Any]) -> None:
         """A checkpoint, with `extra` plain data in it."""
-        if self._store is None:
-            raise ValueError("there is no folder for checkpoints; call save_into first")
-        self._store.save({**self.model.state_dict(), "extra": extra}, self.frames, score)
+        self.save_state({**self.model.state_dict(), "extra": extra}, self.frames, score)
 
     def close(self) -> None:
         self.model.close()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.checkpoint import Checkpoint, CheckpointStore, loading
+from agents.checkpoint import Checkpoint, SavingTrainee, loading
 from agents.ppo.config import PPOConfig
 from agents.ppo.model import add_bonus, algorithm_of, bind_policy, make_envs, make_model
 from agents.protocols import Episodes, Update
@@ -21,7 +21,7 @@ from e3b_gym.optimizers import check_optimizer
 from e3b_gym.sb3 import EncoderUpdateCallback
 
 
-class SB3Trainee:
+class SB3Trainee(SavingTrainee):
     """A run of PPO or RecurrentPPO in progress.
 
     Args:
@@ -32,14 +32,10 @@ class SB3Trainee:
 
     def __init__(self, config: PPOConfig, keep: int, resume: Path | None = None) -> None:
         torch.set_num_threads(config.threads)
-        self._config, self._keep = config, keep
-        self._store: CheckpointStore | None = None
-        self.extra: dict[str, Any] = {}
+        super().__init__(algorithm_of(config).__name__, keep)
+        self._config = config
         self.seconds: dict[str, float] = {}
-        checkpoint = None
-        if resume is not None:
-            self.save_into(resume)
-            checkpoint = None if self._store is None or not self._store.paths() else self._store.load_latest()
+        checkpoint = self.load_from(resume)
         self._starts = 0
         if checkpoint is not None:
             with loading(checkpoint):
@@ -73,10 +69,6 @@ class SB3Trainee:
         # Another part of the run, other random numbers.
         self.model.set_random_seed((self._config.seed + self._starts) % 2**32)
 
-    def save_into(self, folder: Path) -> None:
-        """Checkpoints go there."""
-        self._store = CheckpointStore(folder, algorithm_of(self._config).__name__, self._keep)
-
     @property
     def frames(self) -> int:
         return self.model.num_timesteps
@@ -108,8 +100,6 @@ class SB3Trainee:
 
     def save(self, score: float | None, extra: dict[str, Any]) -> None:
         """A checkpoint, with `extra` plain data in it."""
-        if self._store is None:
-            raise ValueError("there is no folder for checkpoints; call save_into first")
         state = {
             "model": self.model.get_parameters(),
             "bonus": self._bonus.explorer.state_dict(),
@@ -117,7 +107,7 @@ class SB3Trainee:
             "starts": self._starts + 1,
             "extra": extra,
         }
-        self._store.save(state, self.frames, score)
+        self.save_state(state, self.frames, score)
 
     def close(self) -> None:
         if self.model.env is not None:
