@@ -239,7 +239,7 @@ def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     mode = autoreset_mode(env)
     if mode is None:
         warnings.warn(
-            f"{type(env.unwrapped).__name__} does not say how it resets; NEXT_STEP is assumed. Set "
+            f"{type(env.unwrapped).__name__} does not declare its autoreset mode; NEXT_STEP is assumed. Set "
             'metadata["autoreset_mode"] to gymnasium.vector.AutoresetMode.NEXT_STEP or SAME_STEP',
             stacklevel=4,
         )

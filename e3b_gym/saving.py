@@ -77,8 +77,8 @@ def load_explorer(
     saved = state["explorer"]
     if saved["num_envs"] != num_envs and not explorer.bonus.episodic:
         warnings.warn(
-            f"{path} remembers {saved['num_envs']} environments, but there are {num_envs} here: the lifelong memory "
-            "starts empty. Load with the same number to keep it",
+            f"{path} has the memory of {saved['num_envs']} environments, but there are {num_envs} here: the lifelong "
+            "memory starts empty. Load with the same number to keep it",
             stacklevel=3,
         )
     try:

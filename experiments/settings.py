@@ -171,7 +171,7 @@ def check_learnable(agent: str, env: str) -> None:
     if suite is None or not suite.learns_tasks_only or AGENTS[agent].trainer is None or env in suite.load_tasks():
         return
     raise ValueError(
-        f"{env} is not among the {suite.name} tasks that the networks here can see; "
+        f"{env} is not among the {suite.name} tasks that these networks support; "
         f"{closest(env, suite.load_tasks())} `python -m e3b_gym.envs` lists them"
     )
 

@@ -221,7 +221,7 @@ def test_a_batch_without_final_obs_is_reported_once_and_its_last_steps_have_no_b
 
 
 def test_a_batch_that_does_not_say_how_it_resets_is_reported_once() -> None:
-    with pytest.warns(UserWarning, match="Homemade does not say how it resets; NEXT_STEP is assumed") as caught:
+    with pytest.warns(UserWarning, match="Homemade does not declare its autoreset mode; NEXT_STEP") as caught:
         E3BVectorReward(Homemade({}), "count")
     assert len(caught) == 1
 

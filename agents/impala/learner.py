@@ -106,7 +106,7 @@ class Learner:
         try:
             stats = self._updates_on(rollout)
         except NonFiniteError as error:
-            raise DivergedError(f"training stops before the weights are spoiled: {error}") from error
+            raise DivergedError(f"training stopped; the weights are as before the failed update: {error}") from error
         self.version += 1
         self.frames += rollout.steps * rollout.num_envs * (1 if self.group is None else self.group.size)
         return stats

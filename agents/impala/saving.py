@@ -83,7 +83,7 @@ def warn_of_lost_memory(state: Mapping[str, Any], config: Config, explorer: Expl
     there = f"{envs * learners} environments" + (f" of {learners} learners" if learners > 1 else "")
     here = f"{config.n_envs * config.actors}" + (f" of {config.learners} learners" if config.learners > 1 else "")
     warnings.warn(
-        f"the saved state remembers {there}, but there are {here} here: the lifelong memory starts empty. Load with "
+        f"the saved memory is of {there}, but there are {here} here: the lifelong memory starts empty. Load with "
         "the same number to keep it",
         stacklevel=3,
     )

@@ -2,7 +2,7 @@
 
 docs/doctor.md has the sources of the ranges. Findings are made in the order in which causes explain each other:
 an encoder that was not trained or a ridge that is too large changes the size of the bonus, and a bonus of the wrong
-size spoils the value function. So the first finding that is not healthy is the likely cause of the others.
+size harms the value function. So the first finding that is not healthy is the likely cause of the others.
 """
 
 from __future__ import annotations

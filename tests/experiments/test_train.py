@@ -1,4 +1,4 @@
-"""One command trains every suite with every agent and method; it can be stopped, killed and spoiled without loss."""
+"""One command trains every suite with every agent and method; it can be stopped, killed and damaged without loss."""
 
 import os
 import signal
@@ -146,7 +146,7 @@ def test_the_papers_networks_train(tmp_path):
         ("MiniGrid-MultiRoom-N2-S4-v0", "count-message", "no message to count"),
         ("CartPole-v1", "count-image", "no image to count"),
         ("Rooms-K3", "e3b", "did you mean 'Rooms-K3-v0'"),
-        ("MiniHack-KeyRoom-S5-v0", "e3b", "not among the MiniHack tasks that the networks here can see"),
+        ("MiniHack-KeyRoom-S5-v0", "e3b", "not among the MiniHack tasks that these networks support"),
     ],
 )
 def test_a_pairing_that_makes_no_sense_is_refused_with_the_reason(env, method, reason, agent, tmp_path, capsys):

@@ -300,7 +300,7 @@ def test_another_number_of_environments_keeps_what_was_learned(tmp_path: Path) -
     lifelong = E3BRewardWrapper(venv_of(2), "e3b-nonepisodic", seed=0)
     play(lifelong, 20)
     lifelong.save(tmp_path / "lifelong.pt")
-    with pytest.warns(UserWarning, match="remembers 2 environments, but there are 3"):
+    with pytest.warns(UserWarning, match="memory of 2 environments, but there are 3"):
         E3BRewardWrapper.load(tmp_path / "lifelong.pt", venv_of(3))
 
 

@@ -332,7 +332,7 @@ def test_a_model_of_a_users_environment_needs_it_to_load(tmp_path):
     IMPALA(corridors(), bonus="e3b", bonus_options={"episodic": False}, **SMALL).learn(32).save(tmp_path / "model.zip")
     with pytest.raises(ValueError, match=r"trained in a custom environment, \(DummyVecEnv\); pass env="):
         IMPALA.load(tmp_path / "model")
-    with pytest.warns(UserWarning, match="remembers 4 environments, but there are 3 here"):
+    with pytest.warns(UserWarning, match="memory is of 4 environments, but there are 3 here"):
         other = IMPALA.load(tmp_path / "model", env=corridors(3))
     assert other.learn(24).num_timesteps == 24
     with pytest.raises(CheckpointError, match="does not fit"):
