@@ -33,9 +33,11 @@ class RandomConfig(RunConfig):
     """A run of an agent that acts at random; it has an environment, its options, and a seed."""
 
     bonus: BonusConfig = field(default_factory=lambda: BonusConfig.of("none"))
+    """No bonus."""
 
     has_networks: ClassVar[bool] = False
     name: ClassVar[str] = "random"
+    """Name of the agent."""
     chances: ClassVar[tuple[float, ...] | None] = None
     """Probabilities of the last actions; None for equal ones of all."""
 

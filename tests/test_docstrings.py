@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
+from pkgutil import resolve_name
 
 import pytest
 
@@ -27,6 +29,31 @@ def test_the_examples_of_a_module_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0, f"{name} has no example in a docstring"
     assert result.failed == 0
+
+
+CONFIGS = [
+    "agents.impala.config:Config",
+    "agents.ppo.config:PPOConfig",
+    "agents.run_config:RunConfig",
+    "e3b_gym.config:BonusConfig",
+    "e3b_gym.encoder_training:TrainerConfig",
+    "e3b_gym.envs.minihack.env:Options",
+    "e3b_gym.envs.registry:Suite",
+    "e3b_gym.envs.rooms:RoomsConfig",
+    "experiments.settings:RunOptions",
+]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_each_field_of_a_config_is_documented_below_it(name: str) -> None:
+    [body] = [node.body for node in ast.parse(inspect.getsource(resolve_name(name))).body if hasattr(node, "body")]
+    below = zip(body, [*body[1:], None], strict=True)
+    fields = [(node.target.id, after) for node, after in below if isinstance(node, ast.AnnAssign)]
+    documented = [
+        name for name, after in fields if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    ]
+    overridden = {name for name, _ in fields} & {"bonus_preset", "recurrent"}  # explained in RunConfig
+    assert {name for name, _ in fields} - set(documented) <= overridden
 
 
 PUBLIC = [

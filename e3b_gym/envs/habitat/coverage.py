@@ -40,7 +40,9 @@ class ExplorationCoverageConfig(MeasurementConfig):  # type: ignore[misc]  # hab
     """The entry of the measure in `habitat.task.measurements`."""
 
     type: str = "ExplorationCoverage"
+    """Name of the measure in habitat's registry."""
     ratio: str = "navigable"
+    """Denominator of the coverage, as in `ExplorationCoverage`."""
 
 
 @registry.register_measure
