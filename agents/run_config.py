@@ -65,7 +65,7 @@ class RunConfig:
     def _check_net(self) -> None:
         suite = suite_of(self.env)
         nets = () if suite is None else suite.nets
-        known = nets or (None, *dict.fromkeys(net for other in SUITES for net in other.nets))
+        known: tuple[str | None, ...] = nets or (None, *dict.fromkeys(net for other in SUITES for net in other.nets))
         if self.net not in known:
             where = f"{suite.name} has no net" if suite is not None and nets else "unknown net"
             raise ValueError(f"{where} {self.net!r}; {closest(str(self.net), [net for net in known if net])}")

@@ -3,11 +3,13 @@
     logit of the move in direction k  +=  w . relu(U h + e(cell in direction k))
 
 h is the output of the policy's LSTM, e an embedding of glyphs. The policy's other layers read a crop through one
-matrix, so they learn separately what a door means in the east and in the west. Here what is learned of a door, of lava
-or of the stairs in one direction holds in all of them. w starts at 0, so the first policy is the one without this part.
+matrix, so they learn separately what a door means in the east and in the west. Here, what is learned about a door, lava
+or the stairs in one direction holds in all of them. w starts at 0, so the first policy is the one without this part.
 """
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 import gymnasium as gym
 import torch
@@ -31,19 +33,19 @@ UNITS = 64
 
 
 class MoveScores(nn.Module):
-    """What is added to the logits of a task whose first eight actions are the moves.
+    """Scores that are added to the logits of a task whose first eight actions are the moves.
 
     Args:
-        observation_space: of one environment, with `glyphs_crop`.
-        num_actions: of the task.
+        observation_space: Dict space of one environment, with `glyphs_crop`.
+        num_actions: number of actions of the task.
         hidden: units of the policy's LSTM.
     """
 
-    def __init__(self, observation_space: gym.spaces.Dict, num_actions: int, hidden: int) -> None:
+    def __init__(self, observation_space: gym.Space[Any], num_actions: int, hidden: int) -> None:
         super().__init__()
-        crop = observation_space["glyphs_crop"]
-        side = crop.shape[0]  # type: ignore[index]
-        self.glyphs = nn.Embedding(1 + int(crop.high.max()), UNITS)  # type: ignore[attr-defined]
+        crop: Any = cast(gym.spaces.Dict, observation_space)["glyphs_crop"]
+        side = crop.shape[0]
+        self.glyphs = nn.Embedding(1 + int(crop.high.max()), UNITS)
         self.context = nn.Linear(hidden, UNITS)
         self.score = nn.Linear(UNITS, 1, bias=False)
         nn.init.zeros_(self.score.weight)
