@@ -235,7 +235,7 @@ def loading(checkpoint: Checkpoint) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
-    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:  # torch's and SB3's ways
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise CheckpointError(
             f"{checkpoint.path} does not fit the run's config.yaml ({first_line(error)}); restore the one it was "
             "trained with"

@@ -14,8 +14,7 @@ out, so an exported agent plays, or starts another training, but does not resume
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ _PLACES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "PPO": (("model", "policy"), ("bonus",)),
     "RecurrentPPO": (("model", "policy"), ("bonus",)),
 }
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def is_exported(folder: str | Path) -> bool:
@@ -77,23 +75,39 @@ def read_exported(folder: str | Path, kind: str) -> tuple[dict[str, Any], int]:
         ValueError: they are of another kind of agent or of another version.
     """
     folder = Path(folder)
-    try:
-        about = json.loads((folder / _ABOUT).read_text())
-        version, found, frames, scale = (about[name] for name in ("format", "kind", "frames", "scale"))
-        explorer = {"bonus": _read(folder / "bonus.npz"), "mixer": dict(scale)}
-        contents = (_read(folder / "policy.npz"), explorer)
-    except _DAMAGE as error:
-        raise DamagedFileError(
-            f"{folder} is damaged, or was not written by `make export` ({first_line(error)})"
-        ) from error
-    if version != FORMAT:
-        raise ValueError(f"{folder} has format {version}, and this version reads {FORMAT}; update e3b_gym")
-    if found != kind:
-        raise ValueError(f"{folder} holds a {found} agent, not {kind}; `make watch RUN={folder}` plays it")
+    about = read_about(folder)
+    if about["kind"] != kind:
+        raise ValueError(f"{folder} holds a {about['kind']} agent, not {kind}; `make watch RUN={folder}` plays it")
+    explorer = {"bonus": _read(folder / "bonus.npz"), "mixer": about["scale"]}
+    contents = (_read(folder / "policy.npz"), explorer)
     state: dict[str, Any] = {}
     for place, content in zip(_PLACES[kind], contents, strict=True):
         _put(state, place, content)
-    return state, int(frames)
+    return state, about["frames"]
+
+
+def read_about(folder: str | Path) -> dict[str, Any]:
+    """Returns agent.json: `format`, `kind`, `frames` and `scale`, as `write_exported` wrote them.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+        ValueError: it is of another version.
+    """
+    path = Path(folder) / _ABOUT
+    try:
+        about = json.loads(path.read_text())
+        version, frames, scale = about["format"], about["frames"], about["scale"]
+        whole = isinstance(about["kind"], str) and type(frames) is int and 0 <= frames < 2**63
+        plain = all(isinstance(value, (str, int)) or math.isfinite(value) for value in scale.values())
+    except Exception as error:  # JSON of another shape may raise anything
+        raise DamagedFileError(
+            f"{path} is damaged, or was not written by `make export` ({first_line(error)})"
+        ) from error
+    if version != FORMAT:
+        raise ValueError(f"{folder} has format {version}, and this version reads {FORMAT}; update e3b_gym")
+    if not (whole and plain):
+        raise DamagedFileError(f"{path} was not written by `make export`, or was edited; export the agent again")
+    return dict(about)
 
 
 def _small(weights: Tensor, before: Tensor | None) -> np.ndarray[Any, Any]:
@@ -107,9 +121,18 @@ def _small(weights: Tensor, before: Tensor | None) -> np.ndarray[Any, Any]:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        tensors = {name: torch.from_numpy(arrays[name]) for name in arrays}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            tensors = {name: torch.from_numpy(arrays[name]) for name in arrays}
+    except Exception as error:  # a damaged archive may raise anything
+        raise DamagedFileError(
+            f"{path} is damaged, or was not written by `make export` ({first_line(error)})"
+        ) from error
     return {name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()}
+
+
+def _damaged(path: Path, error: Exception) -> DamagedFileError:
+    return DamagedFileError(f"{path} is damaged, or was not written by `make export` ({first_line(error)})")
 
 
 def _at(state: Mapping[str, Any], place: tuple[str, ...]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -13,7 +13,19 @@ from e3b_gym.config import BonusConfig
 from e3b_gym.devices import parse_device
 from e3b_gym.envs import check_options
 from e3b_gym.envs.registry import SUITES, suite_of
-from e3b_gym.options import Count, Seed, check_fields, closest, field_types
+from e3b_gym.options import Bound, Count, Seed, check_fields, closest, field_types
+
+Envs = Annotated[int, Bound(lambda value: 1 <= value <= 2**16, "a whole number from 1 to 65536")]
+Workers = Annotated[int, Bound(lambda value: 1 <= value <= 4096, "a whole number from 1 to 4096")]
+"""A number of threads or processes."""
+MOST_STEPS = 2**26
+"""Of a rollout; more is a slip of the keyboard, and would take all memory of the machine before it failed."""
+
+
+def check_rollout(n_steps: int, n_envs: int) -> None:
+    """Raises ValueError where a rollout is too long."""
+    if n_steps * n_envs > MOST_STEPS:
+        raise ValueError(f"n_steps * n_envs must be at most {MOST_STEPS:,}; got {n_steps:,} * {n_envs:,}")
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class RunConfig:
     """Seed of weights, actions and environments."""
     steps: Count = 50_000_000
     """Total environment steps."""
-    threads: Count = 1
+    threads: Workers = 1
     """Threads of the learner."""
     device: str = "auto"
     """Where networks, memory and optimisers are: "cpu", "cuda", "cuda:1"; "auto": a GPU where there is one.

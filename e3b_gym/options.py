@@ -13,6 +13,7 @@ import collections.abc
 import dataclasses
 import difflib
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -26,6 +27,7 @@ import numpy as np
 
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _SCALES = {"k": 10**3, "M": 10**6}
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
     for one in _members(kind):
         if _fits(plain, one):
             return float(plain) if _base(one) is float else plain
-    raise ValueError(f"{name} must be {describe(kind)}; got {value!r}")
+    raise ValueError(f"{name} must be {_allowed(kind, _is_huge(plain))}; got {value!r}")
 
 
 def parse(name: str, value: Any, kind: Any) -> Any:
@@ -77,11 +79,13 @@ def parse(name: str, value: Any, kind: Any) -> Any:
         value = int(value)  # 1e6 in YAML
     if not isinstance(value, str):
         return check(name, value, kind)
+    huge = False
     for one in sorted(_members(kind), key=lambda one: _base(one) in (str, Path)):  # last: they accept any text
         read = _read(value.strip(), one)
         if read is not UNSET and _fits(read, one):
             return read
-    raise ValueError(f"{name} must be {describe(kind)}; got {value!r}")
+        huge = huge or _is_huge(read)
+    raise ValueError(f"{name} must be {_allowed(kind, huge)}; got {value!r}")
 
 
 def check_fields(config: Any) -> None:
@@ -113,6 +117,15 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(choices) or 'none'}."
 
 
+def _is_huge(value: Any) -> bool:
+    """Whether it is a whole number that files and kernels cannot hold in 64 bits."""
+    return type(value) is int and abs(value) >= 2**63
+
+
+def _allowed(kind: Any, huge: bool) -> str:
+    return describe(kind) + ", below 2**63" * huge
+
+
 def _members(kind: Any) -> list[Any]:
     """Returns the types of a union, nested unions included."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -139,9 +152,9 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in typing.get_args(base))
     if base is float:
-        right = type(value) in (int, float) and math.isfinite(value)
+        right = type(value) in (int, float) and abs(value) <= _LARGEST  # False for NaN; whole numbers may be larger
     elif base in (bool, int):
-        right = type(value) is base
+        right = type(value) is base and not _is_huge(value)
     elif origin is collections.abc.Sequence or origin in (list, tuple):
         parts = typing.get_args(base)[0]
         right = isinstance(value, (list, tuple)) and all(_fits(part, parts) for part in value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from e3b_gym.options import Count, Seed, parse
 from experiments.settings import split_arguments
@@ -22,3 +23,11 @@ def positive(options: dict[str, str], name: str, default: str) -> int:
     """An option that is a whole number of at least 1."""
     value: int = parse(name, options.get(name, default), Count)
     return value
+
+
+def folder(options: Mapping[str, str], name: str, default: str) -> Path:
+    """An option that is a folder; empty, it would mean the working directory."""
+    value = options.get(name, default)
+    if not value:
+        raise ValueError(f"{name}= is empty; give a folder, or leave {name}= out")
+    return Path(value)

@@ -33,7 +33,7 @@ from e3b_gym.envs.habitat import MAX_STEPS
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.files import atomic_write
 from e3b_gym.options import WholeNumber, parse
-from experiments.command import options_and_seed, positive
+from experiments.command import folder, options_and_seed, positive
 from experiments.coverage_pictures import draw_bars, draw_trajectories
 from experiments.coverage_play import Played, play, spread
 from experiments.intervals import bootstrap
@@ -227,7 +227,7 @@ def _run(given: list[str]) -> int:
         positive(options, "EPISODES", "100"),
         options.get("SPLIT", "val"),
         seed,
-        Path(options.get("OUT", "runs/homes")),
+        folder(options, "OUT", "runs/homes"),
         max_steps=positive(options, "MAX_STEPS", str(MAX_STEPS)),
         which=options.get("CHECKPOINT", "latest"),
         pictures=pictures,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from e3b_gym.bonuses.methods import method_defaults
 from experiments.results import EVALUATION
+from experiments.run_files import read_evaluation
 from experiments.runs import RunFolder
 from experiments.settings import Settings, complete
 
@@ -26,8 +26,8 @@ def expected(settings: Settings, stored: Path | None = None) -> str | None:
     """
     config, found = settings.config, []
     for folder in sorted(((stored or STORED) / settings.preset / config.env).glob(f"{config.method}-seed*")):
-        if (folder / EVALUATION).exists() and _same(settings, folder):
-            found.append(json.loads((folder / EVALUATION).read_text()))
+        if (folder / EVALUATION).exists() and (result := _evaluation_of_same(settings, folder)) is not None:
+            found.append(result)
     successes = [result["success"]["mean"] for result in found if result.get("success")]
     if not successes:
         return None
@@ -39,12 +39,14 @@ def expected(settings: Settings, stored: Path | None = None) -> str | None:
     )
 
 
-def _same(settings: Settings, folder: Path) -> bool:
+def _evaluation_of_same(settings: Settings, folder: Path) -> dict[str, Any] | None:
+    """The evaluation of a stored run; None where its settings are others or it cannot be read."""
     try:
         other, _ = RunFolder(folder).load()
-    except ValueError:  # of a version whose options are gone
-        return False
-    return other.agent == settings.agent and _compared(other) == _compared(settings)
+        evaluation = read_evaluation(folder / EVALUATION)
+    except (ValueError, OSError):  # damaged, or of a version whose options are gone
+        return None
+    return evaluation if other.agent == settings.agent and _compared(other) == _compared(settings) else None
 
 
 def _compared(settings: Settings) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agents.registry import AGENTS, find_agent
 from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.files import atomic_write
-from experiments.command import options_and_seed, positive
+from experiments.command import folder, options_and_seed, positive
 from experiments.coverage import cover
 from experiments.evaluate import evaluate
 from experiments.runs import RunFolder
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     options, seed = options_and_seed(given, OPTIONS, "export")
     source, episodes = RunFolder.existing(options.get("RUN")), positive(options, "EPISODES", "200")
-    out = Path(options["OUT"]) if "OUT" in options else nearby(TRAINED / source.load()[0].config.env)
+    out = folder(options, "OUT", str(nearby(TRAINED / source.load()[0].config.env)))
     target = export(source, out, options.get("CHECKPOINT", "latest"))
     try:
         measure(target, episodes, seed)

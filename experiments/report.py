@@ -25,6 +25,7 @@ from e3b_gym.command import answer
 from experiments import plots
 from experiments.catalogue import STUDIES, read_choice
 from experiments.claims import Judged, judge
+from experiments.command import folder
 from experiments.reproduce import RUNS
 from experiments.results import Result, compares, keep, read_results
 from experiments.settings import is_set
@@ -70,7 +71,7 @@ def _run(given: list[str]) -> int:
 
     options, studies, scale = read_choice("report", given, OPTIONS)
     studies = [study for study in studies if scale in study.scales] or studies
-    runs, out = Path(options.get("RUNS", RUNS)), Path(options.get("OUT", OUT))
+    runs, out = folder(options, "RUNS", RUNS), folder(options, "OUT", OUT)
     if is_set(options, "KEEP"):
         if "OUT" in options:
             raise ValueError("KEEP=1 writes to results/; leave out OUT=")

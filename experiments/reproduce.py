@@ -29,6 +29,7 @@ from e3b_gym.command import answer
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.options import Count, closest, parse
 from experiments.catalogue import STUDIES, read_choice
+from experiments.command import folder
 from experiments.progress import duration
 from experiments.run_table import RunTable
 from experiments.scheduler import Job, Scheduler, State, as_line
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     options, studies, scale = read_choice("reproduce", given, OPTIONS)
     cores = parse("CORES", options["CORES"], Count) if "CORES" in options else None
-    runs, root = chosen_runs(studies, scale, options), Path(options.get("RUNS", RUNS))
+    runs, root = chosen_runs(studies, scale, options), folder(options, "RUNS", RUNS)
     with closing(make_scheduler(runs, root, cores, options)) as scheduler:
         return run_list(scheduler, studies, scale, options)
 

@@ -8,7 +8,6 @@ coverage.json      share of new homes that was revealed (Habitat)
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import warnings
@@ -19,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
+from e3b_gym.errors import DamagedFileError
 from experiments.curve import CurveWarning, read_curve
+from experiments.run_files import check_parts, read_config, read_coverage, read_evaluation
 from experiments.studies import Run, Study
 
 CONFIG, CURVE, EVALUATION, COVERAGE = "config.yaml", "progress.csv", "evaluation-latest-seed0.json", "coverage.json"
@@ -75,7 +75,12 @@ class Result:
     @cached_property
     def content(self) -> dict[str, Any]:
         """The settings in config.yaml."""
-        return yaml.safe_load((self.folder / CONFIG).read_text())  # type: ignore[no-any-return]
+        path = self.folder / CONFIG
+        content = read_config(path)
+        check_parts(path, content.get("provenance"))
+        if not isinstance(content.get("config"), dict):
+            raise DamagedFileError(f"{path} has no settings; restore it")
+        return content
 
     @cached_property
     def curve(self) -> dict[str, NDArray[Any]]:
@@ -109,15 +114,18 @@ class Result:
     @cached_property
     def _evaluation(self) -> dict[str, Any]:
         path = self.folder / EVALUATION
-        return json.loads(path.read_text()) if path.exists() else {}
+        return read_evaluation(path) if path.exists() else {}
 
     @cached_property
     def _coverage(self) -> dict[str, Any]:
         path = self.folder / COVERAGE
         if not path.exists():
             return {}
-        agents = json.loads(path.read_text())["agents"]
-        return next(agent for agent in agents if agent.get("method", agent["agent"]) == self.run.method.method)
+        method, agents = self.run.method.method, read_coverage(path)["agents"]
+        found = next((agent for agent in agents if agent.get("method", agent["agent"]) == method), None)
+        if found is None:
+            raise DamagedFileError(f"{path} does not hold the run of {method} in its folder; measure it again")
+        return dict(found)
 
     @cached_property
     def score(self) -> float | None:
@@ -175,7 +183,7 @@ def read_results(study: Study, scale: str, root: Path) -> list[Result]:
     results = [Result(run, root / run.folder) for run in study.runs(scale) if (root / run.folder / CONFIG).exists()]
     places = [*map(str, study.tasks)], [method.name for method in study.methods]
     return sorted(
-        (result for result in results if result.score is not None),
+        (result for result in results if result.content and result.score is not None),  # both are read before drawing
         key=lambda r: (places[0].index(str(r.run.task)), places[1].index(r.run.method.name), r.run.seed),
     )
 

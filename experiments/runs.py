@@ -29,10 +29,10 @@ from agents.exported import is_exported
 from agents.registry import AGENTS
 from agents.run_config import RunConfig
 from e3b_gym.config import BonusConfig, option_types
-from e3b_gym.errors import first_line
 from e3b_gym.files import atomic_write
 from e3b_gym.options import field_types, parse
 from experiments.provenance import provenance
+from experiments.run_files import check_parts, read_config
 from experiments.settings import (
     RunOptions,
     Settings,
@@ -67,7 +67,7 @@ class RunFolder:
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):  # others: a file system without locks
-                holder = os.read(self._lock, 20).decode()
+                holder = os.read(self._lock, 20).decode(errors="replace")
                 self.release()
                 raise ValueError(
                     f"process {holder} is training in {self.path}; wait until it has ended (Ctrl-C there saves first)"
@@ -148,19 +148,14 @@ class RunFolder:
 
     def load(self) -> tuple[Settings, list[Any]]:
         """The settings, and where each part of the run comes from."""
-        try:
-            content = yaml.safe_load(self.config_file.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"{self.config_file} is not YAML ({first_line(error)}); restore it") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"{self.config_file} is not the config of a run; restore it")
+        content = read_config(self.config_file)
         try:
             config = AGENTS[content["agent"]].config.from_dict(content["config"])
             parse_env_options(config.env, config.env_options)
             run, preset = RunOptions(**content["run"]), content["preset"]
             if not (isinstance(preset, str) and preset.isidentifier()):
                 raise ValueError(f"{self.config_file}: preset must be the name of a preset; got {preset!r}; restore it")
-            return Settings(content["agent"], preset, config, run), list(content["provenance"])
+            return Settings(content["agent"], preset, config, run), check_parts(self.config_file, content["provenance"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{self.config_file} was not written by this version of train, or was edited: {error!r}; restore it"

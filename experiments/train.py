@@ -171,7 +171,7 @@ def make_progress(folder: RunFolder, settings: Settings, trainee: Trainee) -> Pr
     try:
         if trainee.extra:
             progress.load_state_dict(trainee.extra)
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError(
             f"the checkpoint in {folder.checkpoints} has no usable progress ({error!r}); remove that file to resume "
             "from the previous one"

@@ -7,18 +7,20 @@ make evaluate RUN=agents/trained/<id>        measures one again; every command t
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.exported import TRAINED, is_exported
-from e3b_gym.command import refuse
+from agents.exported import TRAINED, is_exported, read_about
+from e3b_gym.command import answer, read_options
+from e3b_gym.errors import DamagedFileError
+from experiments.results import COVERAGE, EVALUATION
+from experiments.run_files import read_coverage, read_evaluation
 from experiments.runs import RunFolder
 
-MEASURES = ("success", "coverage", "return")
+MEASURES = ("success", "return")
 
 
 def trained_agents() -> dict[str, RunFolder]:
@@ -45,18 +47,20 @@ def chosen_run(options: Mapping[str, str]) -> RunFolder:
 
 def measured(folder: RunFolder) -> tuple[str, dict[str, Any], int]:
     """Name of the measure, its mean with interval, and the episodes of an exported agent."""
-    if (file := folder.path / "coverage.json").exists():
-        found = json.loads(file.read_text())
+    if (file := folder.path / COVERAGE).exists():
+        found = read_coverage(file)
         return "coverage", found["agents"][0]["coverage"], found["episodes"]
-    found = json.loads((folder.path / "evaluation-latest-seed0.json").read_text())
-    name = next(name for name in MEASURES if name in found)
+    found = read_evaluation(file := folder.path / EVALUATION)
+    name = next((name for name in MEASURES if name in found), None)
+    if name is None:
+        raise DamagedFileError(f"{file} has neither success nor return; remove it, and evaluate the agent again")
     return name, found[name], found["episodes"]
 
 
 def row(folder: RunFolder) -> tuple[str, ...]:
     """What `make agents` prints about an agent."""
     settings, parts = folder.load()
-    about = json.loads((folder.path / "agent.json").read_text())
+    about = read_about(folder.path)
     name, value, episodes = measured(folder)
     size = sum(file.stat().st_size for file in folder.path.glob("*.npz"))
     return (
@@ -65,7 +69,7 @@ def row(folder: RunFolder) -> tuple[str, ...]:
         f"{about['frames']:,}",
         "{} {mean:.3f} [{low:.3f}, {high:.3f}], {} episodes".format(name, episodes, **value),
         f"{size / 1e6:.1f} MB",
-        parts[-1]["commit"],
+        str(parts[-1]["commit"]) if parts else "unknown",
     )
 
 
@@ -76,15 +80,16 @@ def table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Lists the agents; returns the exit code."""
-    try:
-        agents = trained_agents()
-        heads = ("environment", "agent", "frames", "in unseen environments (95 % interval)", "size", "trained at")
-        print(table([heads, *map(row, agents.values())]))
-        print("\nto see one play: make watch ENV=<environment>")
-    except ValueError as error:
-        return refuse(error)
+    return answer(arguments, __doc__, _run, needs_options=False)
+
+
+def _run(given: list[str]) -> int:
+    read_options(given)  # there are none
+    heads = ("environment", "agent", "frames", "in unseen environments (95 % interval)", "size", "trained at")
+    print(table([heads, *map(row, trained_agents().values())]))
+    print("\nto see one play: make watch ENV=<environment>")
     return 0
 
 

@@ -43,6 +43,8 @@ def test_a_value_of_the_type_is_taken_as_pythons_own(value, kind, expected):
         (True, Literal[1, 2], "option must be 1 or 2; got True"),
         (-1, Seed, "option must be a whole number from 0"),
         (2**70, Seed, "option must be a whole number from 0"),
+        (2**63, Count, "option must be a whole number of at least 1, below 2**63; got 9223372036854775808"),
+        (10**400, float, "option must be a number, below 2**63; got 1000"),
         ([1], Sequence[str], "option must be a list of text"),
         ("x", Callable[[Any], Any], "option must be a function"),
     ],

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from agents.run_config import RunConfig
+from agents.run_config import Envs, RunConfig, Workers, check_rollout
 from e3b_gym.config import family_of
 from e3b_gym.devices import find_device, parse_device
 from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber, closest
@@ -32,22 +32,22 @@ class Config(RunConfig):
     engine: str = "process"
     """ "process" runs each actor in its own process; "inline" runs one actor in this process and is deterministic;
     "ray" runs each on a core of a Ray cluster (docs/scaling.md). docs/extending.md shows how to add another."""
-    actors: Count = 1
+    actors: Workers = 1
     """Number of actor processes."""
     ray_address: str | None = None
     """host:port of the Ray cluster for engine "ray" and for `learners`, or "auto" for the one that this machine is in.
 
     None starts a Ray on this machine for this run if the engine is "ray", and keeps learners on this machine.
     """
-    n_envs: Count = 32
+    n_envs: Envs = 32
     """Environments per actor."""
     n_steps: Count = 80
     """Steps per unroll, T."""
     batch_size: Count | None = 640
     """Environment steps per update: a multiple of n_steps that divides n_steps * n_envs. None for a whole rollout."""
-    threads: Count = 1
+    threads: Workers = 1
     """Threads of the learner. From 2 on, half train the encoder and half the policy, at the same time."""
-    learners: Count = 1
+    learners: Workers = 1
     """Number of learner processes that divide every update, on this machine or on a Ray cluster (docs/scaling.md).
 
     Each has its own actors, as many as `actors`, with n_envs / learners environments each, and learns from batch_size /
@@ -135,6 +135,7 @@ class Config(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_rollout(self.n_steps, self.n_envs)
         if self.engine not in ENGINES:
             raise ValueError(f"unknown engine {self.engine!r}; {closest(self.engine, ENGINES)}")
         if self.rms_alpha == 1:

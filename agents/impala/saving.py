@@ -61,7 +61,7 @@ def _read_folder(folder: Path) -> SavedModel:
     state, frames = read_exported(folder, "IMPALA")
     try:
         config = Config.from_dict(yaml.safe_load((folder / "config.yaml").read_text())["config"])
-    except (OSError, LookupError, TypeError, yaml.YAMLError) as error:
+    except Exception as error:  # damaged YAML may raise anything
         raise CheckpointError(f"{folder / 'config.yaml'} cannot be used ({first_line(error)}); restore it") from error
     return SavedModel(config, state, frames)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from agents.networks import networks_for
-from agents.run_config import RunConfig
+from agents.run_config import Envs, RunConfig, check_rollout
 from e3b_gym.config import BonusConfig
 from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
 
@@ -27,7 +27,7 @@ class PPOConfig(RunConfig):
     steps: Count = 10_000_000
     """As in RunConfig, but a fifth of the paper's, for small machines."""
 
-    n_envs: Count = 64
+    n_envs: Envs = 64
     """Number of environments."""
     n_steps: Count = 128
     """Steps per environment and rollout."""
@@ -79,6 +79,7 @@ class PPOConfig(RunConfig):
         super().__post_init__()
         if self.has_networks and networks_for(self).action_scores is not None:
             raise ValueError(f"net={self.net} adds to the logits of IMPALA's policy; use net=fast with this agent")
+        check_rollout(self.n_steps, self.n_envs)
         rollout = self.n_steps * self.n_envs
         if rollout % self.batch_size or self.batch_size < 2:
             raise ValueError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
@@ -122,6 +124,29 @@ def damaged_checkpoint(draw: random.Random, run: Path, payload: Path) -> None:
             value = draw.choice([*ODD, torch.zeros(3), torch.full((2, 2), float("nan"))])
             change(draw, content, Payload(payload) if draw.random() < 0.3 else value)
             torch.save(content, file)
+
+
+def damaged_agent(draw: random.Random, agent: Path, payload: Path) -> None:
+    """A file of an exported agent: arrays, agent.json, config.yaml, or what was measured."""
+    if draw.random() < 0.2:
+        damaged_config(draw, agent, payload)
+        return
+    file = draw.choice([path for path in sorted(agent.iterdir()) if path.name != "config.yaml"])
+    kind = draw.random()
+    if kind < 0.1:
+        file.unlink()
+    elif kind < 0.5:
+        file.write_bytes(spoilt(draw, file.read_bytes()))
+    elif file.suffix == ".json":
+        content = json.loads(file.read_text())
+        change(draw, content, draw.choice(ODD))
+        file.write_text(json.dumps(content))
+    else:
+        with np.load(file) as arrays:
+            content = {name: arrays[name] for name in arrays}
+        values = [np.array(Payload(payload), dtype=object), np.zeros(3), np.full((2, 2), np.nan), np.array("abc")]
+        change(draw, content, draw.choice(values))
+        np.savez(file, **content)
 
 
 def change(draw: random.Random, content: Any, value: Any) -> None:

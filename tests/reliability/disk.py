@@ -1,6 +1,7 @@
 """A disk that fails: the k-th write of a process below a folder, or every write from the k-th on.
 
-A write is: opening a file for writing, writing to it, forcing it to the disk, renaming, linking, making a folder.
+A write is: opening a file for writing, writing to it, cutting it, forcing it to the disk, renaming, linking, removing,
+making or removing a folder.
 """
 
 from __future__ import annotations
@@ -69,18 +70,22 @@ class FailingDisk:
 
             return mock.patch.object(os, name, counted)
 
-        fsync = os.fsync
+        def on_descriptor(name: str) -> Any:
+            function = getattr(os, name)
 
-        def synced(descriptor: int) -> None:
-            self.count("fsync", descriptors.get(descriptor, ""))
-            fsync(descriptor)
+            def counted(descriptor: int, *given: Any) -> Any:
+                self.count(name, descriptors.get(descriptor, ""))
+                return function(descriptor, *given)
+
+            return mock.patch.object(os, name, counted)
 
         self._patches = [
             mock.patch.object(io, "open", opened),
             mock.patch.object(builtins, "open", opened),
             mock.patch.object(os, "open", os_opened),
-            mock.patch.object(os, "fsync", synced),
-            *(on_target(name, place) for name, place in (("replace", 1), ("rename", 1), ("link", 1), ("mkdir", 0))),
+            *map(on_descriptor, ("fsync", "ftruncate", "pwrite")),
+            *(on_target(name, 1) for name in ("replace", "rename", "link", "symlink")),
+            *(on_target(name, 0) for name in ("mkdir", "unlink", "rmdir", "truncate")),
         ]
         for patch in self._patches:
             patch.start()

@@ -9,39 +9,38 @@ carries must not run. Case k of a seed can be repeated alone: SEED=S FIRST=k CAS
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import random
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 from e3b_gym.command import answer, read_options
 from e3b_gym.envs.__main__ import main as envs
 from e3b_gym.options import Count, Seed, WholeNumber
 from experiments.coverage import main as coverage
+from experiments.doctor import main as doctor
 from experiments.evaluate import main as evaluate
-from experiments.progress import Progress
+from experiments.export import main as export
 from experiments.provenance import provenance
 from experiments.train import main as train
+from experiments.trained import main as trained_agents
 from experiments.watch import main as watch
-from tests.reliability.damage import damaged_checkpoint, damaged_config, damaged_curve
+from tests.reliability.damage import damaged_agent, damaged_checkpoint, damaged_config, damaged_curve
 from tests.reliability.mistakes import coverage_line, envs_line, garbled, look_line, train_line
+from tests.reliability.sandbox import StillRunning, quiet, short_training, time_limit
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
@@ -49,15 +48,12 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": watch,
     "coverage": coverage,
     "envs": envs,
+    "doctor": doctor,
+    "export": export,
+    "agents": trained_agents,
 }
-SECONDS = 120.0
-"""A case that has not ended by then was accepted, and is stopped. Rare: an interrupt may break compiled code."""
 MEMORY = 6 << 30
 """Bytes of address space on top of those in use; so that absurd sizes fail at once."""
-
-
-class StillRunning(BaseException):
-    """The time of a case is over."""
 
 
 @dataclass
@@ -68,6 +64,7 @@ class Case:
     kind: str
     command: str
     arguments: list[str]
+    folder: str = "."
 
 
 @dataclass
@@ -98,11 +95,15 @@ class Fuzz:
             made.append(["ENV=Habitat-FloorPlan-v0", "AGENT=random", "env.size=32", f"RUN={self.runs / 'homes'}"])
         for arguments in made:
             said = io.StringIO()
-            with _quiet(said):
+            with quiet(said):
                 code = train(arguments)
             if code != 0:
                 raise RuntimeError(f"a run that cases start from ended with code {code}: {said.getvalue()}")
         self.payload = folder / "payload"
+        with quiet(said := io.StringIO()):
+            code = export([f"RUN={self.runs / self.agents[0]}", f"OUT={self.runs / 'exported'}", "EPISODES=1"])
+        if code != 0:
+            raise RuntimeError(f"the agent that cases start from was not exported: {said.getvalue()}")
 
     def case(self, number: int) -> Case:
         """Case `number`, with its files in place."""
@@ -110,12 +111,28 @@ class Fuzz:
         place = self.folder / "case"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        kinds = {"options": 32, "config": 16, "curve": 12, "checkpoint": 16, "look": 12, "envs": 9, "coverage": 3}
+        kinds = {
+            "options": 32,
+            "config": 16,
+            "curve": 12,
+            "checkpoint": 16,
+            "look": 12,
+            "envs": 9,
+            "coverage": 3,
+            "agent": 6,
+        }
         kind = draw.choices(list(kinds), list(kinds.values()))[0]
         if kind == "envs":
             return Case(number, kind, "envs", garbled(draw, envs_line(draw, place)))
         if kind == "coverage":
             return Case(number, kind, "coverage", garbled(draw, coverage_line(draw, self.runs, place)))
+        if kind == "agent":
+            trained = place / "trained"
+            shutil.copytree(self.runs / "exported", trained / "Rooms-K3-v0")
+            damaged_agent(draw, trained / "Rooms-K3-v0", self.payload)
+            command = draw.choice(["agents", "evaluate", "watch", "doctor", "export"])
+            line = [f"RUN={trained / 'Rooms-K3-v0'}", "EPISODES=1"]
+            return Case(number, kind, command, [] if command == "agents" else line, str(place))
         agent = draw.choice(self.agents)
         if kind == "options":
             return Case(number, kind, "train", garbled(draw, train_line(draw, agent, _tiny(agent), place)))
@@ -127,8 +144,9 @@ class Fuzz:
         {"config": damaged_config, "curve": damaged_curve, "checkpoint": damaged_checkpoint}[kind](
             draw, run, self.payload
         )
-        command = "train" if kind == "curve" else draw.choice(["train", "evaluate", "watch"])
+        command = "train" if kind == "curve" else draw.choice(["train", "evaluate", "watch", "doctor", "export"])
         more = ["RESUME=1", "STEPS=96"] if command == "train" else ["EPISODES=1"]
+        more += [f"OUT={place / 'out'}"] if command == "export" else []
         return Case(number, kind, command, [f"RUN={run}", *more])
 
     def run(self, case: Case, found: Found) -> None:
@@ -168,7 +186,8 @@ def call(case: Case) -> tuple[str, str]:
     """The outcome of a case, and what it wrote to stderr."""
     errors = io.StringIO()
     try:
-        with _quiet(errors), _short_training(), _time_limit():
+        agents = mock.patch("experiments.trained.TRAINED", Path(case.folder) / "trained")
+        with quiet(errors), short_training(), time_limit(), agents:
             code = COMMANDS[case.command](case.arguments)
     except StillRunning:
         return "works (stopped)", errors.getvalue()
@@ -185,52 +204,6 @@ def _tiny(agent: str) -> list[str]:
     common = ["ENV=Rooms-K3-v0", f"AGENT={agent}", "env.max_steps=6", "n_envs=4", "n_steps=8", "batch_size=16", "dim=8"]
     own = {"impala": "engine=inline lstm=8", "ppo": "n_epochs=1 hidden=8"}
     return [*common, "log_seconds=0", *own.get(agent, "n_epochs=1 hidden=8 lstm=8").split()]
-
-
-@contextlib.contextmanager
-def _quiet(errors: io.StringIO | None = None) -> Iterator[None]:
-    errors = io.StringIO() if errors is None else errors
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(errors),
-        warnings.catch_warnings(record=True) as warned,
-    ):
-        warnings.simplefilter("always")
-        yield
-    errors.writelines(f"warning: {' '.join(str(one.message).split())}\n" for one in warned)
-
-
-@contextlib.contextmanager
-def _short_training() -> Iterator[None]:
-    """Training stops at the second update."""
-    updates, add = [], Progress.add
-
-    def counted(self: Progress, *given: Any) -> None:
-        updates.append(1)
-        add(self, *given)
-
-    def stopped(self: object) -> bool:
-        return len(updates) > 1
-
-    with (
-        mock.patch("experiments.train.Stopper.__call__", stopped),
-        mock.patch("experiments.progress.Progress.add", counted),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _time_limit() -> Iterator[None]:
-    def end(*_: object) -> None:
-        raise StillRunning
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # again, where a destructor swallowed it
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def fuzz(
