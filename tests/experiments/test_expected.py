@@ -22,7 +22,8 @@ def stored(tmp_path):
     for seed in (1, 2):
         folder = RunFolder(tmp_path / "home" / ENV / f"e3b-seed{seed}")
         folder.save(resolve("impala", "home", {"env": ENV, "seed": str(seed), **TINY}))
-        found = {"success": {"mean": 0.9 + seed / 100}, "episodes": 200, "frames": 2_000_000}
+        success = {"mean": 0.9 + seed / 100, "low": 0.8, "high": 1.0}
+        found = {"success": success, "episodes": 200, "frames": 2_000_000}
         (folder.path / EVALUATION).write_text(json.dumps(found))
     return tmp_path
 

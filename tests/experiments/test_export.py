@@ -113,7 +113,7 @@ def test_run_and_env_together_are_refused(as_shipped, capsys):
 
 
 def test_the_list_shows_what_was_measured(as_shipped, capsys):
-    assert list_agents() == 0
+    assert list_agents([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("Rooms-K3-v0")
     assert "success 0.000 [0.000, 0.490], 4 episodes" in lines[1]
