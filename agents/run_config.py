@@ -78,7 +78,7 @@ class RunConfig:
         suite = suite_of(self.env)
         nets = () if suite is None else suite.nets
         known: tuple[str | None, ...] = nets or (None, *dict.fromkeys(net for other in SUITES for net in other.nets))
-        if self.net not in known:
+        if self.has_networks and self.net not in known:
             where = f"{suite.name} has no net" if suite is not None and nets else "unknown net"
             raise ValueError(f"{where} {self.net!r}; {closest(str(self.net), [net for net in known if net])}")
 

@@ -123,7 +123,7 @@ layouts = Study(
     "How much harder are the authors' levels, six rooms on a grid of 25x25, than MiniHack 1.0's four rooms on 76x21?",
     (Task(LOCKED), AUTHORS_LOCKED),
     (E3B,),
-    {"home": Scale("home", 2, {str(AUTHORS_LOCKED): 3_000_000}, first_seed=1), "smoke": smoke(str(AUTHORS_LOCKED))},
+    {"home": paper.home(), "smoke": smoke(str(AUTHORS_LOCKED))},
     claims=(Claim("E3B solves both", "solves", ("e3b",)),),
 )
 
