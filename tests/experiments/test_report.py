@@ -247,7 +247,15 @@ def test_the_reproduction_page_lists_every_claim_of_the_paper():
 def test_coverage_is_read_from_its_file(tmp_path):
     run = STUDIES["habitat"].runs("home")[0]
     folder = make_folder(tmp_path, run, 0.0)
-    agents = [{"agent": "E3B", "method": "e3b", "coverage": {"mean": 0.4, "low": 0.3, "high": 0.5}, "played": [[]] * 7}]
+    agents = [
+        {
+            "agent": "E3B",
+            "method": "e3b",
+            "frames": 64,
+            "coverage": {"mean": 0.4, "low": 0.3, "high": 0.5},
+            "played": [[]] * 7,
+        }
+    ]
     (folder / "coverage.json").write_text(json.dumps({"episodes": 7, "agents": agents}))
     result = Result(run, folder)
     assert (result.score, result.interval, result.episodes) == (0.4, (0.3, 0.5), 7)
