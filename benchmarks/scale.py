@@ -5,11 +5,11 @@
 Real MiniHack, E3B, the fast network, every frame learned from once, one thread per process: actors inline, in processes
 and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors: with the environments and the
 batch of one learner divided between them, and with as many each as the one learner has. Two independent runs side by
-side show what two cores of this machine can give at most: they share its memory and cache. Then bytes and microseconds of
-an unroll and of the published weights, and a table of what 1, 8 and 64 machines like this one would give, with the
-assumption of each line: the table is computed, not measured. Contenders take turns in one run, and the median over the
-rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed. Exit code 1: a
-target is missed.
+side show what two cores of this machine can give at most, since they share its memory and cache. Then bytes and
+microseconds of an unroll and of the published weights, and a table of what 1, 8 and 64 machines like this one would
+give, with the assumption of each line: the table is computed, not measured. Contenders take turns in one run, and the
+median over the rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed.
+Exit code 1: a target is missed.
 """
 
 from __future__ import annotations
