@@ -19,7 +19,7 @@ Envs = Annotated[int, Bound(lambda value: 1 <= value <= 2**16, "a whole number f
 Workers = Annotated[int, Bound(lambda value: 1 <= value <= 4096, "a whole number from 1 to 4096")]
 """A number of threads or processes."""
 MOST_STEPS = 2**26
-"""Of a rollout; more is a slip of the keyboard, and would take all memory of the machine before it failed."""
+"""Largest number of environment steps in a rollout; a larger one is a typing error, and would exhaust the memory."""
 
 
 def check_rollout(n_steps: int, n_envs: int) -> None:
