@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from e3b_gym.envs.habitat.navigation import SQUARE, FloorPlanPathFinder, path_finder
@@ -46,7 +46,12 @@ def test_no_way_leads_into_walls() -> None:
     assert finder.find_path([-5.0, 0, 1.0], [1.0, 0, 1.0]) == []
 
 
+# A path along the eight directions of the grid, before it is straightened, is at most so many times the shortest one.
+EIGHT_DIRECTIONS = 1 / math.cos(math.pi / 8)
+
+
 @given(st.integers(0, 999), SEEDS)
+@example(458, 0)  # the path back is 6.7 % longer: it is straightened around other corners
 @settings(deadline=None, max_examples=25)
 def test_distances_are_distances(number: int, seed: int) -> None:
     finder = path_finder(number, 0.1, 1.5)
@@ -54,8 +59,8 @@ def test_distances_are_distances(number: int, seed: int) -> None:
     a, b, c = (finder.get_random_navigable_point(rng) for _ in range(3))
     ab, ba, bc, ac = (length(finder.find_path(p, q)) for p, q in ((a, b), (b, a), (b, c), (a, c)))
     assert ab >= math.dist(a, b) - 1e-4
-    assert ab == pytest.approx(ba, rel=0.06, abs=0.1)
-    assert ac <= 1.06 * (ab + bc) + 0.1
+    assert max(ab, ba) <= EIGHT_DIRECTIONS * min(ab, ba) + 0.1
+    assert ac <= EIGHT_DIRECTIONS * (ab + bc) + 0.1
     for point in finder.find_path(a, b):
         assert finder.is_navigable(point)
 
