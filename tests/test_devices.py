@@ -38,7 +38,10 @@ def small(method, **options):
     return {**sizes, "env_options": {"max_steps": 4}, "bonus": BonusConfig.of(method, "paper"), **options}
 
 
-MESSAGES = {"env": "MiniHack-MultiRoom-N6-Lava-v0", "net": "fast"}
+def with_messages(method):
+    sizes = small(method, env="MiniHack-MultiRoom-N6-Lava-v0", net="fast")
+    del sizes["dim"]  # fixed by the network
+    return sizes
 
 
 def learned(name, **options):
@@ -67,7 +70,7 @@ VARIANTS = ("position", "image", "message", "subsampled", "nocount")  # of a met
     [pytest.param(name, marks=[pytest.mark.slow] if name.endswith(VARIANTS) else []) for name in sorted(METHODS)],
 )
 def test_updates_of_every_method_are_those_of_the_cpu(method, device):
-    options = small(method) | (MESSAGES if method.endswith("message") else {})
+    options = with_messages(method) if method.endswith("message") else small(method)
     expected, numbers = learned("cpu", **options)
     model, found = learned(device, **options)
     assert model.device.type == device
