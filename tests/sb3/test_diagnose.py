@@ -32,8 +32,9 @@ SETTINGS: dict[str, Any] = {
     "vf_coef": 10.0,
     "policy_kwargs": {"net_arch": [64, 64], "activation_fn": torch.nn.ReLU},
 }
-# Updates that are large enough to make the policy deterministic within seconds where nothing holds it back.
-LARGE_STEPS = {"learning_rate": 2e-3, "n_epochs": 10, "clip_range": 1.0}
+# Updates that are large enough to make the policy deterministic within seconds where nothing holds it back, on six of
+# six seeds: rounding differs between processors, so a run has to fail with a margin.
+LARGE_STEPS = {"learning_rate": 2e-3, "n_epochs": 20, "clip_range": 1.0, "gae_lambda": 0.8}
 
 
 def rooms(num_envs: int = 16, **options: Any) -> E3BRewardWrapper:
