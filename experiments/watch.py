@@ -27,8 +27,9 @@ from agents.networks import env_options_for
 from e3b_gym.buffer import last_of_single
 from e3b_gym.command import answer
 from e3b_gym.envs import make
-from e3b_gym.envs.play import CLEAR, Image, check_video, for_video, half_blocks
+from e3b_gym.envs.play import CLEAR, half_blocks
 from e3b_gym.envs.registry import all_tasks
+from e3b_gym.envs.video import Image, check_video, for_video, write_video
 from e3b_gym.options import parse
 from e3b_gym.unroll import Tree, tree_map
 from experiments.command import options_and_seed, positive
@@ -205,18 +206,8 @@ def _plain_end(row: str) -> str:
 
 def record(scenes: Iterator[Scene], path: Path, fps: float) -> int:
     """Records scenes; returns the number of frames. The suffix of the file sets the format."""
-    try:
-        import imageio.v2 as imageio
-    except ImportError as error:
-        raise ImportError("recording videos needs imageio; run: pip install 'e3b-gym[report]'") from error
-    settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
-    video: Any
-    with imageio.get_writer(path, **settings) as video:
-        count = 0
-        for scene in scenes:
-            video.append_data(with_strip(for_video(scene.frame), [step.bonus for step in scene.steps]))
-            count += 1
-    return count
+    images = (with_strip(for_video(scene.frame), [step.bonus for step in scene.steps]) for scene in scenes)
+    return write_video(images, path, fps)
 
 
 def with_strip(image: Image, bonuses: Sequence[float]) -> Image:

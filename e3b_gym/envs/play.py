@@ -20,16 +20,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
 from e3b_gym.envs import make
+from e3b_gym.envs.video import Image, check_video, for_video, write_video
 
 Policy = Callable[[], Any]
-Image = NDArray[np.uint8]
 
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
-VIDEO_SIDE = 320
-"""Images whose longer side is smaller are enlarged for a video, each pixel to a square."""
 
 # Keys of actions by lower-case name: NetHack's keys, and w, a, s, d for directions.
 KEYS = {
@@ -106,36 +103,13 @@ def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps:
 def record(id: str, names: tuple[str, ...], path: Path, *, seed: int | None, steps: int, fps: float) -> int:
     """Records a random policy; returns the number of frames. The suffix of `path`, .gif or .mp4, sets the format."""
     check_video(path)
-    try:
-        import imageio.v2 as imageio
-    except ImportError as error:
-        raise ImportError("recording videos needs imageio; run: pip install 'e3b-gym[report]'") from error
     env, names = _make_rendered(id, names, ("rgb_array",), may_stop=False)
     env.action_space.seed(seed)
-    settings: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
+    moments = run(env, env.action_space.sample, names, seed, steps)
     try:
-        video: Any
-        with imageio.get_writer(path, **settings) as video:
-            count = 0
-            for moment in run(env, env.action_space.sample, names, seed, steps):
-                video.append_data(for_video(moment.frame))
-                count += 1
+        return write_video((for_video(moment.frame) for moment in moments), path, fps)
     finally:
         env.close()
-    return count
-
-
-def check_video(path: Path) -> None:
-    """Raises an error if the video cannot be written, before the environment is made."""
-    if path.suffix not in (".gif", ".mp4"):
-        raise ValueError(f"a video file must end in .gif or .mp4; got {path.name!r}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; choose a file for the video")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    existed = path.exists()
-    path.open("ab").close()  # raises OSError
-    if not existed:
-        path.unlink()
 
 
 def _make_rendered(
@@ -155,14 +129,6 @@ def _make_rendered(
         if mode in known:
             return make(id, render_mode=mode, **options), names
     raise ValueError(f"{id} renders {', '.join(known) or 'nothing'}; this needs {' or '.join(modes)}")
-
-
-def for_video(image: Image) -> Image:
-    """Enlarges small images and pads sides with black to multiples of 16, as video encoders require."""
-    scale = max(1, VIDEO_SIDE // max(image.shape[:2]))
-    image = image.repeat(scale, axis=0).repeat(scale, axis=1)
-    height, width = (-side % 16 for side in image.shape[:2])
-    return np.pad(image, ((0, height), (0, width), (0, 0)))
 
 
 def half_blocks(image: Image, columns: int | None = None, lines: int | None = None) -> str:

@@ -1,6 +1,8 @@
 """`python -m e3b_gym.envs`: the list, one id, watching, playing by hand, films."""
 
 import functools
+import gc
+import itertools
 import os
 import pty
 import select
@@ -15,11 +17,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from imageio_ffmpeg import get_ffmpeg_exe
+from imageio_ffmpeg import count_frames_and_secs, get_ffmpeg_exe
 
 from e3b_gym.envs import play
 from e3b_gym.envs.__main__ import main
 from e3b_gym.envs.registry import all_tasks
+from e3b_gym.envs.video import for_video, write_video
+from tests.reliability.disk import FailingDisk
 
 
 def test_the_list_shows_every_id_with_actions_steps_and_source(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,10 +94,46 @@ def test_a_film_holds_what_was_played(tmp_path: Path, ending: str, capsys: pytes
 
 def test_small_pictures_are_enlarged_and_padded_for_a_film() -> None:
     image = np.full((20, 30, 3), 9, np.uint8)
-    framed = play.for_video(image)
+    framed = for_video(image)
     assert framed.shape == (208, 304, 3)
     assert (framed[:200, :300] == 9).all()
     assert (framed[200:] == 0).all()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("ending", [".gif", ".mp4"])
+def test_a_full_disk_leaves_the_earlier_film(tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, failed = tmp_path / f"film{ending}", list[str]()
+    for write in itertools.count(1):
+        path.write_bytes(b"an earlier film")
+        with FailingDisk(tmp_path, write) as disk:
+            code = main(["ENV=MiniGrid-DoorKey-5x5-v0", f"RECORD={path}", "STEPS=5", "SEED=0"])
+        gc.collect()  # the writer of imageio complains when it is deleted
+        if not disk.failed:
+            break
+        if disk.failed == [f"mkdir {tmp_path.name}"]:  # the folder exists
+            assert code == 0
+            continue
+        assert code == 2, disk.failed
+        assert capsys.readouterr().err.count("\n") == 1
+        if path.read_bytes() != b"an earlier film":  # it was replaced, and the disk failed after that
+            assert path.stat().st_size > 100
+        failed += disk.failed
+        assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert code == 0
+    assert {what.split()[0] for what in failed} >= {"open", "write", "fsync", "replace"}
+
+
+@pytest.mark.parametrize("ending", [".gif", ".mp4"])
+def test_ctrl_c_ends_a_film_where_it_is(tmp_path: Path, ending: str) -> None:
+    def images():
+        for shade in range(0, 200, 50):
+            yield np.full((32, 32, 3), shade, np.uint8)
+        raise KeyboardInterrupt
+
+    path = tmp_path / f"film{ending}"
+    assert write_video(images(), path, fps=10) == 4
+    assert (len(imageio.imread(path)) if ending == ".gif" else count_frames_and_secs(str(path))[0]) == 4
 
 
 @pytest.mark.parametrize(
