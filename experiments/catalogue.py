@@ -127,6 +127,23 @@ layouts = Study(
     claims=(Claim("E3B solves both", "solves", ("e3b",)),),
 )
 
+BOOTSTRAPPED = Method("E3B, bootstrapped at time limits", "e3b", {"bootstrap_truncated": True})
+
+time_limits = Study(
+    "time-limits",
+    "MiniHack: a time limit as the end of the return, or a bootstrapped value",
+    OURS,
+    "Should IMPALA's return end at a time limit, as in the authors' code, or continue with the value predicted there?",
+    (
+        Task("MiniHack-MultiRoom-N6-Lava-v0"),
+        Task("MiniHack-LavaCrossingS19N13-v0"),
+        Task("MiniHack-Freeze-Wand-Restricted-v0"),
+    ),
+    (E3B, BOOTSTRAPPED),
+    {"home": paper.home(), "smoke": smoke("MiniHack-MultiRoom-N6-Lava-v0")},
+    claims=(Claim("the two are equally good", "same", (E3B.name,), (BOOTSTRAPPED.name,)),),
+)
+
 DOOR_KEY, KEY_CORRIDOR = Task("MiniGrid-DoorKey-8x8-v0"), Task("MiniGrid-KeyCorridorS3R2-v0")
 SPARSE = tuple(
     Task(f"experiments.sparse:{name}-v0", {}, name)
@@ -156,7 +173,7 @@ wrapper = Study(
 
 STUDIES = {
     study.name: study
-    for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, layouts, wrapper, demo)
+    for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, layouts, time_limits, wrapper, demo)
 }
 
 
