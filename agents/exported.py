@@ -100,9 +100,7 @@ def read_about(folder: str | Path) -> dict[str, Any]:
         whole = isinstance(about["kind"], str) and type(frames) is int and 0 <= frames < 2**63
         plain = all(isinstance(value, (str, int)) or math.isfinite(value) for value in scale.values())
     except Exception as error:  # JSON of another shape may raise anything
-        raise DamagedFileError(
-            f"{path} is damaged, or was not written by `make export` ({first_line(error)})"
-        ) from error
+        raise _damaged(path, error) from error
     if version != FORMAT:
         raise ValueError(f"{folder} has format {version}, and this version reads {FORMAT}; update e3b_gym")
     if not (whole and plain):
@@ -125,9 +123,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             tensors = {name: torch.from_numpy(arrays[name]) for name in arrays}
     except Exception as error:  # a damaged archive may raise anything
-        raise DamagedFileError(
-            f"{path} is damaged, or was not written by `make export` ({first_line(error)})"
-        ) from error
+        raise _damaged(path, error) from error
     return {name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()}
 
 

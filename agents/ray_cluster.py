@@ -12,7 +12,10 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +26,7 @@ from typing import Any
 import agents
 import e3b_gym
 
-_ANSWER_SECONDS = 10.0  # for the head of a cluster to accept a connection
-_SETTINGS = b"\x04"  # type of the frame with which each side of HTTP/2, and so of gRPC, begins
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
+_ANSWER_SECONDS = 20.0  # for the head of a cluster to answer
 _NODE_SECONDS = 120.0  # for a machine to tell which code it has; a first worker may take a while to start
 ENVIRONMENT = {  # of a Ray that is started here
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -46,7 +47,7 @@ class Session:
         import ray
 
         if self.owned and ray.is_initialized():
-            ray.shutdown()
+            _disconnect()
 
 
 def connect(address: str | None, cores: int, purpose: str, each: int = 1, gpus: int = 0) -> Session:
@@ -117,9 +118,17 @@ def _start(address: str | None, cores: int) -> None:
         with _sigterm_kept():
             ray.init(**options)
     except Exception as error:  # of many kinds
-        ray.shutdown()  # what it has begun
+        _disconnect()  # what it has begun
         reason = " ".join(str(error).split())  # Ray's has several lines
         raise ValueError(f"cannot use {where}: {reason}; {remedy}") from error
+
+
+def _disconnect() -> None:
+    import ray
+
+    global _given
+    _given = None
+    ray.shutdown()
 
 
 @contextmanager
@@ -136,20 +145,27 @@ def _sigterm_kept() -> Iterator[None]:
 
 
 def _require_answer(address: str) -> None:
-    """Raises ValueError where no gRPC server, such as Ray's, answers; Ray itself would try for a quarter of an hour."""
+    """Raises ValueError where no head of a cluster answers; Ray itself would try for a quarter of an hour."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
         raise ValueError(f"ray_address is host:port of a cluster's head, or auto; got {address!r}")
+    # In another process: Ray's client of a server that is not Ray's may wait for ever, and keeps Ctrl-C waiting.
+    command = [sys.executable, "-m", "ray.scripts.scripts", "status", f"--address={address}"]
     try:
-        with socket.create_connection((host, int(port)), _ANSWER_SECONDS) as connection:
-            connection.sendall(_HTTP2_PREFACE)
-            if os.environ.get("RAY_USE_TLS") != "1" and connection.recv(4)[3:] != _SETTINGS:
-                raise ConnectionError("what answers there is not Ray")
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
+        if asked.returncode != 0:
+            raise ConnectionError((asked.stderr or asked.stdout).strip().splitlines()[-1:] or "no reason given")
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(_no_answer(address, "timed out")) from error
     except (OSError, OverflowError) as error:
-        raise ValueError(
-            f"no Ray cluster answers at {address} ({error}); start one there with ray start --head, or correct the "
-            "address"
-        ) from error
+        raise ValueError(_no_answer(address, error)) from error
+
+
+def _no_answer(address: str, reason: object) -> str:
+    return (
+        f"no Ray cluster answers at {address} ({reason}); start one there with ray start --head, or correct the address"
+    )
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -197,7 +213,12 @@ def _require_same_code() -> None:
     for node in _nodes():
         strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         asked[task.options(scheduling_strategy=strategy).remote()] = node["NodeManagerAddress"]
-    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_NODE_SECONDS)
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=_NODE_SECONDS)
+    if silent:
+        names = ", ".join(asked[answer] for answer in silent)
+        warnings.warn(
+            f"not known which code {names} has: no answer for {_NODE_SECONDS:g} s", RuntimeWarning, stacklevel=4
+        )
     for answer in answered:
         try:
             theirs = ray.get(answer)
@@ -214,10 +235,10 @@ def require_code(theirs: str, where: str) -> None:
 
 @cache
 def code_version() -> str:
-    """The version, and a digest of the sources that actors run."""
+    """The version, and a digest of the sources that actors and the runs of `CLUSTER=ray` use."""
     digest = hashlib.sha256()
-    for package in (e3b_gym, agents):
-        folder = Path(str(package.__file__)).parent
+    checkout = Path(str(agents.__file__)).parents[1]
+    for folder in (Path(str(e3b_gym.__file__)).parent, checkout / "agents", checkout / "experiments"):
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
             digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return f"{e3b_gym.__version__} ({digest.hexdigest()[:8]})"

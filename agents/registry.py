@@ -31,7 +31,7 @@ class Agent:
     player: Factory
     """Makes a `Player`: (config, checkpoints, which, spaces, greedy, seed)."""
     trainer: Factory | None = None
-    """Makes a `Trainee`: (config, keep, resume). None for an agent that learns nothing."""
+    """Makes a `Trainee`: (config, keep, resume). None for an agent that cannot be trained."""
     recorder: Factory | None = None
     """Plays for `make doctor`: (config, player, envs, seeds, episodes, seed) -> (episodes, setup). None: no doctor."""
     kind: str | None = None
@@ -42,7 +42,7 @@ class Agent:
     def make_trainee(self, *arguments: Any) -> Trainee:
         """See `trainer`."""
         if self.trainer is None:
-            raise ValueError("this agent learns nothing")
+            raise ValueError("this agent cannot be trained")
         trainee: Trainee = _load(self.trainer)(*arguments)
         return trainee
 

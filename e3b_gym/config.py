@@ -122,7 +122,9 @@ class BonusConfig:
         chosen = {name: value for name, value in given.items() if value is not UNSET}
         unknown = [name for name in chosen if name not in known]
         if unknown and method is None:
-            raise ValueError(f"options ({', '.join(unknown)}) are for methods by name; set them on the bonus object")
+            raise ValueError(
+                f"options ({', '.join(unknown)}) apply only to a method given by name; set them on the bonus object"
+            )
         if unknown:
             raise ValueError(f"method {method!r} has no option {unknown[0]}; {closest(unknown[0], known)}")
         families = PRESETS[preset]

@@ -48,7 +48,7 @@ class Peers(Protocol):
 
 
 class Alone:
-    """The peers of a learner that has none."""
+    """The peers of a single learner: every exchange does nothing."""
 
     size = 1
 

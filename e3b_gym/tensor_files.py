@@ -67,7 +67,7 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
         expected = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
         if expected is not None and not mapped and expected != checksum(content):
-            raise DamagedFileError("its content is not what was saved")
+            raise DamagedFileError("its content differs from what was saved")
         return content
     except FileNotFoundError:
         raise
@@ -76,7 +76,7 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
             f"{path} is damaged, or holds more than tensors and plain values; do not trust it"
         ) from error
     except Exception as error:
-        raise DamagedFileError(f"{path} is damaged, or no file of tensors ({first_line(error)})") from error
+        raise DamagedFileError(f"{path} is damaged, or is not a tensor file ({first_line(error)})") from error
 
 
 def _verify(path: str | Path) -> None:

@@ -12,7 +12,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,18 @@ class RayScheduler(Scheduler):
     ) -> None:
         self._session = connect(address, cores or 1, f"{cores or 1} runs at a time")
         super().__init__(runs, root, cores or count_cores(), frames_of)
+        self._all_cores = cores is None
         self._tasks: dict[Path, Any] = {}
         self._mark = root / f".shared-{uuid.uuid4().hex}"
         self._mark.parent.mkdir(parents=True, exist_ok=True)
         self._mark.touch()
         remote: Any = ray.remote
         self._remote = remote(num_cpus=1, max_retries=-1)(train_and_measure)
+
+    def step(self) -> bool:
+        if self._all_cores:  # machines may have joined
+            self.cores = max(1, count_cores())
+        return super().step()
 
     def _claim(self, job: Job) -> None:
         """Submits the job to Ray unless another process has claimed it."""
@@ -105,7 +111,7 @@ class RayScheduler(Scheduler):
             ray.cancel(self._tasks[job.folder], force=True)
 
     def close(self) -> None:
-        self._mark.unlink(missing_ok=True)
+        self._mark.unlink(missing_ok=True)  # which also stops the tasks that still run
         self._session.close()
 
 
@@ -117,15 +123,13 @@ def train_and_measure(run: Run, root: Path, frames: int, mark: Path) -> tuple[St
     with _interrupts_noted() as interrupted:
         os.chdir(_ROOT)
         _require_shared(mark)
-        scheduler = Scheduler([run], root, 1, lambda _: frames)
-        (job,) = scheduler.jobs
         deadline = time.monotonic() + _CLAIM_SECONDS
-        while not (interrupted() or _is_stopped(mark)):
-            if not (scheduler.step() or (job.state is State.ELSEWHERE and time.monotonic() < deadline)):
-                return job.state, job.note
-            time.sleep(_PAUSE)
-        scheduler.stop()
-        scheduler.wait()
+        with closing(Scheduler([run], root, 1, lambda _: frames)) as scheduler:
+            (job,) = scheduler.jobs
+            while not (interrupted() or _is_stopped(mark)):
+                if not (scheduler.step() or (job.state is State.ELSEWHERE and time.monotonic() < deadline)):
+                    return job.state, job.note
+                time.sleep(_PAUSE)
         return State.STOPPED, ""
 
 
@@ -150,6 +154,8 @@ def _is_stopped(mark: Path) -> bool:
         return mark.read_text() == _STOP
     except FileNotFoundError:
         return True
+    except OSError:  # a network file system that does not answer for a moment
+        return False
 
 
 def _require_shared(mark: Path) -> None:

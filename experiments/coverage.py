@@ -61,7 +61,7 @@ OPTIONS = ("RUNS", "EPISODES", "SPLIT", "MAX_STEPS", "CHECKPOINT", "PICTURES", "
 
 @dataclass(frozen=True)
 class Agent:
-    """A run, or a random agent that is there anyway (`folder` None), and where it plays."""
+    """A run, or a random agent that is always compared (`folder` None), and where it plays."""
 
     title: str
     settings: Settings
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     options, seed = options_and_seed(given, OPTIONS, "homes")
     if not (paths := options.get("RUNS", "").split()):
-        raise ValueError('which runs? e.g. RUNS="runs/Habitat-FloorPlan-v0/e3b-..."')
+        raise ValueError('RUNS= is missing, e.g. RUNS="runs/Habitat-FloorPlan-v0/e3b-..."')
     pictures = parse("PICTURES", options.get("PICTURES", "2"), WholeNumber)
     cover(
         paths,

@@ -18,9 +18,10 @@ if TYPE_CHECKING:  # it needs habitat-lab
 
 
 class Acting(Protocol):
-    """Whoever chooses actions [N] for observations, tree of [N, ...]; `starts` [N] marks those that open an episode."""
+    """A policy."""
 
-    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]: ...
+    def act(self, obs: Tree, starts: NDArray[np.bool_]) -> NDArray[Any]:
+        """Actions [N] for observations, tree of [N, ...]; `starts` [N] marks the first ones of episodes."""
 
 
 @dataclass(frozen=True)

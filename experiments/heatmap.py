@@ -152,7 +152,7 @@ def _run(given: list[str]) -> int:
     config = settings.config
     suite = suite_of(config.env)
     if suite is None or suite.load() is not rooms:
-        raise ValueError(f"{folder.path} is a run in {config.env}; only Rooms have a map to draw on")
+        raise ValueError(f"{folder.path} is a run in {config.env}; heat maps are drawn for Rooms only")
     torch.set_num_threads(1)
     options, out = env_options_for(config), Path(chosen.get("OUT", "docs/images/heatmap.png"))
     env = rooms.make(config.env, **options)

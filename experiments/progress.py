@@ -127,7 +127,7 @@ class Board:
 
 
 class Progress:
-    """Takes updates, shows and writes where the run stands.
+    """Takes updates, and displays and logs the progress of the run.
 
     Args:
         folder: folder of the run.

@@ -63,7 +63,7 @@ def seeds_text(report: Report) -> str:
 
 def missing_text(report: Report) -> str:
     """The number of runs that are missing."""
-    return f"{len(report.missing)} run{'s' * (len(report.missing) > 1)} of the plan not run"
+    return f"{len(report.missing)} run{'s' * (len(report.missing) > 1)} of the plan missing"
 
 
 def made_by(report: Report) -> str:

@@ -184,7 +184,7 @@ def run_all(scheduler: Scheduler, pause: float = 1.0) -> int:
 
 
 def conclude(scheduler: Scheduler) -> int:
-    """Says what did not work."""
+    """Prints the runs that failed."""
     for job in scheduler.of_state(State.FAILED):
         print(f"failed: {job.run.name}: {job.note}\n        log: {job.log}", file=sys.stderr)
     if elsewhere := scheduler.of_state(State.ELSEWHERE):

@@ -56,6 +56,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.locks = True
+        """Whether the file system has locks; without them, nothing keeps other processes away."""
         self._lock: int | None = None
 
     def hold(self) -> None:
@@ -66,7 +68,8 @@ class RunFolder:
             if fcntl is not None:
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):  # others: a file system without locks
+            self.locks = error.errno in (errno.EACCES, errno.EAGAIN)
+            if self.locks:
                 holder = os.read(self._lock, 20).decode(errors="replace")
                 self.release()
                 raise ValueError(
@@ -102,7 +105,7 @@ class RunFolder:
     @classmethod
     def existing(cls, path: str | None) -> RunFolder:
         if not path:
-            raise ValueError("which run? e.g. RUN=runs/Rooms-K4-v0/e3b-impala-seed0-20250131-120000")
+            raise ValueError("RUN= is missing, e.g. RUN=runs/Rooms-K4-v0/e3b-impala-seed0-20250131-120000")
         folder = cls(Path(path))
         if not folder.config_file.exists():
             near = folder.path if folder.path.is_dir() else folder.path.parent

@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -117,6 +118,7 @@ class Scheduler:
 
     def __init__(self, runs: Sequence[Run], root: Path, cores: int, frames_of: Callable[[Run], int]) -> None:
         self.root, self.cores = root, cores
+        self._warned = False
         self.jobs = [
             Job(
                 run, root / run.folder, frames_of(run), root / LOGS / run.folder.with_suffix(run.folder.suffix + ".log")
@@ -171,6 +173,14 @@ class Scheduler:
         except ValueError:
             claim.release()
             return None
+        if not claim.locks and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the file system of {self.root} has no locks, so runs cannot be claimed; only one machine may run "
+                "this list",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return claim
 
     def _start(self, job: Job, state: State, command: list[str]) -> None:
@@ -212,8 +222,10 @@ class Scheduler:
         for job in self.active:
             if job.process is not None:
                 job.process.wait()
-            job.update()
-            self._end(job, State.STOPPED)
+            try:
+                job.update()
+            finally:
+                self._end(job, State.STOPPED)
 
     def kill(self) -> None:
         """Ends what runs at once; it loses what it learned since its last checkpoint."""
@@ -222,7 +234,9 @@ class Scheduler:
                 job.process.kill()
 
     def close(self) -> None:
-        """Ends all runs."""
+        """Stops what still runs, as after an error, and waits for it."""
+        self.stop()
+        self.wait()
 
 
 def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:

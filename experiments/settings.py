@@ -111,7 +111,7 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     """
     kind = find_agent(agent).config
     if not given.get("env"):
-        raise ValueError("which environment? e.g. ENV=Rooms-K4-v0; `python -m e3b_gym.envs` lists them")
+        raise ValueError("ENV= is missing, e.g. ENV=Rooms-K4-v0; `python -m e3b_gym.envs` lists them")
     env, method = str(given["env"]), str(given.get("method", "e3b"))
     check_method(method)
     check_learnable(agent, env)

@@ -69,7 +69,10 @@ class Stopper:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number
-        print("\nstopping after this rollout, with a checkpoint (Ctrl-C again: at once, without one)", flush=True)
+        print(
+            "\nstopping after this rollout and saving a checkpoint (Ctrl-C again stops at once, without saving)",
+            flush=True,
+        )
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -84,7 +87,10 @@ class Stopper:
 def make_trainee(settings: Settings, resume: Path | None = None) -> Trainee:
     """The agent of a run; raises ValueError where agent, method and environment do not fit together."""
     with env_options_checked(settings.config):
-        return find_agent(settings.agent).make_trainee(settings.config, settings.run.keep, resume)
+        try:
+            return find_agent(settings.agent).make_trainee(settings.config, settings.run.keep, resume)
+        except LearnerError as error:  # one was lost before training began
+            raise ValueError(str(error)) from error
 
 
 @contextmanager
@@ -148,7 +154,7 @@ def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepar
     print(f"{config.method} in {config.env}: {settings.agent}, preset {settings.preset}, seed {config.seed}, ", end="")
     print(f"{short(config.steps)} frames")
     if own := task_settings(settings):
-        print(f"the preset has for this task: {as_options(own)}")
+        print(f"options of the preset for this task: {as_options(own)}")
     if line := expected(settings):
         print(line)
     print(f"run: {folder.path}   (curves: make board)", flush=True)

@@ -82,7 +82,7 @@ def test_a_value_that_was_changed_after_saving_is_found(tmp_path: Path, value: o
         content = torch.load(path, weights_only=True)
         (content if name in content else content["parts"][0])[name] = value
         torch.save(content, tmp_path / "changed.pt")
-        with pytest.raises(DamagedFileError, match="its content is not what was saved"):
+        with pytest.raises(DamagedFileError, match="its content differs from what was saved"):
             load_tensors(tmp_path / "changed.pt")
 
 

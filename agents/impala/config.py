@@ -181,7 +181,8 @@ class Config(RunConfig):
         if device.type == "cpu":
             return "cpu"
         if self.learners_on_ray:
-            return f"{device.type}:0"  # of the GPUs that Ray lets a learner see
+            own = chosen is not None and chosen.index is not None and rank == 0
+            return str(device) if own else f"{device.type}:0"  # of the GPUs that Ray lets a learner see
         count = torch.cuda.device_count()
         if (chosen is not None and chosen.index is not None) or count < self.learners:
             raise ValueError(

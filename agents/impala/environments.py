@@ -133,7 +133,7 @@ def config_for(
         environments.check(n_envs or venv.num_envs, options.setdefault("engine", "inline"), options.get("learners", 1))
         n_envs = venv.num_envs
     if env_options and is_custom(environments.name):
-        raise ValueError("env_options are for environments by id; give them to your own environment yourself")
+        raise ValueError("env_options apply only to environments by id; pass them to your environment's constructor")
     fields = {"env": environments.name, "env_options": dict(env_options), **options}
     if n_envs is not None:
         fields["n_envs"] = n_envs
@@ -210,7 +210,7 @@ class VecEnvBatch(VectorEnv[Any, Any, Any]):
 
 
 class ActorEnvs(VecEnv):
-    """Stands for environments that live in a model's actors: their number and spaces, for callbacks that ask."""
+    """Placeholder for environments owned by a model's actors: their number and spaces, for callbacks that ask."""
 
     def __init__(self, num_envs: int, spaces: Spaces) -> None:
         super().__init__(num_envs, *spaces)

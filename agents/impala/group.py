@@ -2,19 +2,21 @@
 
     g = sum_k grad(loss_k / K)        gradients of policy and encoder, in one buffer and one all-reduce each
 
-The encoder's gradients travel while the policy's are computed.
+The encoder's gradients are exchanged while the policy's are computed.
 Every learner applies the same sum to the same weights, so they stay equal to the bit, which `check_equal` verifies.
 Policy and encoder have a channel each, because two threads may use them at the same time. A third one is for
-learner 0's orders, which may take any time to come, and a fourth for everything else. A learner that ends closes its
-connections, and then the others raise PeerLostError.
+learner 0's orders, and a fourth for everything else. A learner that ends closes its connections, and then the others
+raise PeerLostError. One that hangs, or whose machine is gone, closes none: learner 0
+notices that its pulse has stopped.
 """
 
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -22,9 +24,11 @@ import torch
 from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 
-_HANG_TIMEOUT = timedelta(minutes=30)  # a learner that hangs; one that dies is noticed at once
-_IDLE_TIMEOUT = timedelta(days=30)  # between two rollouts the user's program may take any time
+_EXCHANGE_TIMEOUT = timedelta(days=30)  # one learner may wait for actors, and the user's program may take any time
 _JOIN_TIMEOUT = timedelta(minutes=5)
+_PULSE_SECONDS = 5.0  # between two signs of life of a learner
+_SILENCE_SECONDS = 120.0  # without one
+_LONGEST_PAUSE = 0.001  # seconds between two looks at an exchange
 
 
 class LearnerError(RuntimeError):
@@ -32,7 +36,7 @@ class LearnerError(RuntimeError):
 
 
 class PeerLostError(LearnerError):
-    """Another learner has ended or does not answer."""
+    """Another learner has ended or does not respond."""
 
 
 class LearnersDifferError(LearnerError):
@@ -45,13 +49,14 @@ class Channel:
     Args:
         group: a process group of torch.distributed.
         rank, size: number of this learner, and how many there are.
+        check: called while this learner waits; raises PeerLostError where another one is lost.
 
     Attributes:
         seconds: spent here, waiting for the others included.
     """
 
-    def __init__(self, group: Any, rank: int, size: int) -> None:
-        self._group, self.rank, self.size = group, rank, size
+    def __init__(self, group: Any, rank: int, size: int, check: Callable[[], None]) -> None:
+        self._group, self.rank, self.size, self._check = group, rank, size, check
         self._flat: Tensor | None = None
         self.seconds = 0.0
 
@@ -96,8 +101,9 @@ class Channel:
         values = [int(value) for value in self._all(torch.tensor([checksum % 2**63]))]
         if len(set(values)) > 1:
             raise LearnersDifferError(
-                f"the weights of the {self.size} learners differ at frame {frames:,}, so their averages mean nothing; "
-                "resume from the last checkpoint, and check the machines' memory and versions if it happens again"
+                f"the weights of the {self.size} learners differ at frame {frames:,}, so averaging their gradients "
+                "is invalid; resume from the last checkpoint, and if it happens again check the machines' memory and "
+                "versions"
             )
 
     def _all(self, values: Tensor) -> list[Tensor]:
@@ -110,12 +116,17 @@ class Channel:
         self._start(start)()
 
     def _start(self, start: Callable[[], Any]) -> Callable[[], None]:
-        """Starts an exchange; what it returns waits for its end."""
+        """Starts an exchange; the returned function waits for its end."""
         with self._exchanging():
             work = start()
 
         def wait() -> None:
+            pause = _LONGEST_PAUSE / 16
             with self._exchanging():
+                while not work.is_completed():  # `wait` alone would also keep signals such as Ctrl-C waiting
+                    time.sleep(pause)
+                    pause = min(1.5 * pause, _LONGEST_PAUSE)
+                    self._check()
                 work.wait()
 
         return wait
@@ -125,8 +136,10 @@ class Channel:
         began = time.perf_counter()
         try:
             yield
+        except LearnerError:
+            raise
         except RuntimeError as error:  # gloo's and nccl's way to say so
-            raise PeerLostError("a learner does not answer") from error
+            raise PeerLostError("a learner does not respond") from error
         finally:
             self.seconds += time.perf_counter() - began
 
@@ -137,6 +150,42 @@ def _packed(value: Any) -> Tensor:
 
 def _unpacked(content: Tensor) -> Any:
     return pickle.loads(content.numpy().tobytes())  # of a process of the same run
+
+
+class Pulse:
+    """Signs of life of all learners: each learner counts in the store, and learner 0 watches the others' counts.
+
+    Args:
+        rank, size: number of this learner, and how many there are.
+        store: a connection to the store for this object alone.
+    """
+
+    def __init__(self, rank: int, size: int, store: TCPStore) -> None:
+        self._rank, self._size, self._store = rank, size, store
+        self._silent = dict.fromkeys(range(1, size) if rank == 0 else (), 0.0)
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def check(self) -> None:
+        """Raises PeerLostError where a learner has given no sign of life for too long."""
+        for rank, seconds in self._silent.items():
+            if seconds >= _SILENCE_SECONDS:
+                raise PeerLostError(f"learner {rank} has given no sign of life for {_SILENCE_SECONDS:g} seconds")
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        counts: dict[int, int] = {}
+        with suppress(RuntimeError):  # the store has ended
+            while not self._ended.wait(_PULSE_SECONDS):
+                if self._rank > 0:
+                    self._store.add(f"pulse {self._rank}", 1)
+                for rank in self._silent:
+                    count = self._store.add(f"pulse {rank}", 0)
+                    # Counted by looks, not by the clock: this process may have been stopped itself.
+                    self._silent[rank] = self._silent[rank] + _PULSE_SECONDS if counts.get(rank) == count else 0.0
+                    counts[rank] = count
 
 
 class Group:
@@ -156,24 +205,28 @@ class Group:
         self.rank, self.size = rank, size
         self._store = store  # answers the other processes while it exists
         self._address = address
-        self.policy, self.encoder = (self._channel(name, device, _HANG_TIMEOUT) for name in ("policy", "encoder"))
-        self.orders = self._channel("orders", torch.device("cpu"), _IDLE_TIMEOUT)
-        self.control = self._channel("control", torch.device("cpu"), _HANG_TIMEOUT)
+        self.pulse = Pulse(rank, size, find_store(store.host, store.port))
+        self.policy, self.encoder = (self._channel(name, device) for name in ("policy", "encoder"))
+        self.orders, self.control = (self._channel(name, torch.device("cpu")) for name in ("orders", "control"))
 
-    def _channel(self, name: str, device: torch.device, timeout: timedelta) -> Channel:
+    def _channel(self, name: str, device: torch.device) -> Channel:
         store = PrefixStore(name, self._store)
         group: Any
         if device.type == "cuda":
             from torch.distributed import ProcessGroupNCCL  # not in every build of PyTorch
 
-            group = ProcessGroupNCCL(store, self.rank, self.size, timeout)  # type: ignore[arg-type]
+            group = ProcessGroupNCCL(store, self.rank, self.size, _EXCHANGE_TIMEOUT)  # type: ignore[arg-type]
         else:
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             # By address: the machine's own name may resolve to one that other machines cannot reach.
             options._devices = [ProcessGroupGloo.create_device(hostname=self._address)]
-            options._timeout = timeout
+            options._timeout = _EXCHANGE_TIMEOUT
             group = ProcessGroupGloo(store, self.rank, self.size, options)
-        return Channel(group, self.rank, self.size)
+        return Channel(group, self.rank, self.size, self.pulse.check)
+
+    def close(self) -> None:
+        """Ends the signs of life."""
+        self.pulse.end()
 
     @property
     def seconds(self) -> float:

@@ -188,7 +188,7 @@ class Learner:
         return features, rewards, {"bonus": float(bonus.mean()), "sigma": explorer.mixer.sigma}
 
     def _encoder_gradients(self, features: Any, unroll: Unroll) -> Callable[[], Stats]:
-        """Starts them; what it returns waits for the other learners' part and clips them."""
+        """Starts the exchange; the returned function waits for the other learners' part and clips the gradients."""
         with self._timed("encoder"):
             diagnosed = self.explorer.optimizer is not None and self._updates % DIAGNOSE_EVERY == 0
             stats = self.explorer.bonus.diagnostics(features, unroll) if diagnosed else {}

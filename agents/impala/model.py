@@ -151,7 +151,7 @@ class IMPALA:
     def make_env(self, n_envs: int = 1, seed: int = 0) -> VecEnv:
         """Environments like those of training, with a VecMonitor, for `evaluate_policy` and `EvalCallback`."""
         if self._environments.vec_env is not None:
-            raise ValueError("the model trains in a VecEnv of yours; make another one like it")
+            raise ValueError("the model trains in a VecEnv that you made; create a second one for evaluation")
         return VecMonitor(GymnasiumVecEnv(self._environments.make(self.config, n_envs, seed)))
 
     def start(self, total_timesteps: int) -> Training:

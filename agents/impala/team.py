@@ -11,12 +11,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import cloudpickle  # type: ignore[import-untyped]
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -25,9 +28,14 @@ from agents.impala.actor import EnvMaker
 from agents.impala.config import Config
 from agents.impala.group import Group, LearnerError, PeerLostError, find_store, open_store
 from agents.ray_cluster import require_ray
+from e3b_gym.command import USER_ERRORS, one_line
 from e3b_gym.devices import find_device
 from e3b_gym.errors import DivergedError
 
+if TYPE_CHECKING:
+    from agents.impala.training import Training
+
+T = TypeVar("T")
 HOST = "127.0.0.1"
 _GRACE_SECONDS = 5.0  # for learners to close their environments
 _REPORT_SECONDS = 30.0  # for a learner that was lost to end its process
@@ -42,11 +50,12 @@ class Outcome:
     """The reason of a learner's end.
 
     Attributes:
-        kind: "lost" where another learner was gone, "diverged" for a DivergedError, "failed" for all else.
-        text: what follows "learner 1" in the message; of a DivergedError, its text.
+        kind: "lost" where another learner was gone, "diverged" for a DivergedError, "refused" for a user error before
+            training began, "failed" for all else.
+        text: what follows "learner 1" in the message; of a DivergedError and a user error, its text.
     """
 
-    kind: Literal["lost", "diverged", "failed"]
+    kind: Literal["lost", "diverged", "refused", "failed"]
     text: str
 
 
@@ -70,28 +79,32 @@ class Membership:
     port: int
 
 
-def take_part(membership: Membership, address: str) -> None:
-    """Learns with the others until learner 0 ends the training; `address` is that of this machine."""
+def join(membership: Membership, address: str) -> Training:
+    """The part of a learner in the training; `address` is that of this machine."""
     from agents.impala.training import Training  # which imports this module
 
     config = membership.config
+    device = find_device(config.part(membership.rank).device)
     store = find_store(membership.host, membership.port)
     store.set(_joined(membership.rank), "")
-    group = Group(membership.rank, config.learners, store, find_device(config.part(membership.rank).device), address)
-    state = {"engine": {"starts": membership.starts}}
-    with Training(config, state, make=membership.make, group=group) as training:
-        training.follow()
+    group = Group(membership.rank, config.learners, store, device, address)
+    return Training(config, {"engine": {"starts": membership.starts}}, make=membership.make, group=group)
 
 
 def outcome_of(membership: Membership, address: str) -> Outcome | None:
-    """Takes part; returns what ended it, for `reason_for`: None where learner 0 did."""
+    """Learns with the others; returns what ended it, for `reason_for`: None where learner 0 did."""
+    training = None
     try:
-        take_part(membership, address)
+        training = join(membership, address)
+        with training:
+            training.follow()
     except PeerLostError:
         return Outcome("lost", "lost another learner")
     except DivergedError as error:
         return Outcome("diverged", str(error))
-    except BaseException:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001
+        if training is None and isinstance(error, USER_ERRORS):
+            return Outcome("refused", one_line(error))
         return Outcome("failed", f"failed: {traceback.format_exc()[-_REPORT_LENGTH:]}")
     return None
 
@@ -100,6 +113,8 @@ def reason_for(rank: int, outcome: Outcome) -> Exception:
     """The error that learner 0 raises when learner `rank` has ended."""
     if outcome.kind == "diverged":
         return DivergedError(f"{outcome.text} (learner {rank})")
+    if outcome.kind == "refused":
+        return ValueError(f"{outcome.text} (learner {rank})")
     kind = PeerLostError if outcome.kind == "lost" else LearnerError
     return kind(f"learner {rank} {outcome.text}; all learners stopped")
 
@@ -147,7 +162,8 @@ class Team:
             for rank in range(1, config.learners):
                 self._members.append(self._place.start(Membership(config, make, rank, starts, address, store.port)))
             self._wait_for(store)
-            self.group = Group(0, config.learners, store, find_device(config.part(0).device), address)
+            device = find_device(config.part(0).device)
+            self.group: Group = self._watching(lambda: Group(0, config.learners, store, device, address))
         except BaseException:
             self.close(at_once=True)
             raise
@@ -156,15 +172,34 @@ class Team:
         """Returns when all have started; one that cannot start is an error at once."""
         waiting, began, warned = list(self._members), time.monotonic(), False
         while waiting:
-            for member in waiting:
-                if (reason := member.reason()) is not None:
-                    raise reason
+            self._require_all()
             waiting = [member for member in waiting if not store.check([_joined(member.rank)])]
             if waiting and not warned and time.monotonic() - began > _PLACE_SECONDS:
                 names = ", ".join(str(member.rank) for member in waiting)
                 warnings.warn(f"waiting for learner {names}: not started yet", RuntimeWarning, stacklevel=4)
                 warned = True
             time.sleep(0.02)
+
+    def _require_all(self) -> None:
+        for member in self._members:
+            if (reason := member.reason()) is not None:
+                raise reason
+
+    def _watching(self, work: Callable[[], T]) -> T:
+        """Returns the result of `work`, which runs in a thread: if a learner ends meanwhile, it would wait for ever."""
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work())
+            except BaseException as error:  # noqa: BLE001
+                result.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        while not result.done():
+            self._require_all()
+            time.sleep(0.02)
+        return result.result()
 
     def failure(self, error: PeerLostError) -> Exception:
         """Why a learner was lost, as far as is known."""

@@ -1,4 +1,4 @@
-"""The training loop: rollouts in, updates out. Who watches it decides when to log, to save and to stop.
+"""The training loop: rollouts in, updates out. The caller decides when to log, to save and to stop.
 
 with Training(config) as training:
     for update in training:            # until config.steps frames
@@ -66,7 +66,7 @@ class Training:
         self.config = config
         self._threads = max(config.threads // 2, 1)
         self._waited: dict[str, float] = defaultdict(float)
-        self._broken = False  # the learners have lost step
+        self._broken = False  # the learners are out of sync
         starts = [] if state is None or state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
         self._other_starts = starts[config.learners * config.actors :]  # of actors that this run does without
         self._team = Team(config, make, starts) if config.learners > 1 and group is None else None
@@ -195,6 +195,8 @@ class Training:
                 self._order("stop")
         if (engine := getattr(self, "engine", None)) is not None:
             engine.close()  # before the connection to the cluster that it may share with the team
+        if self._group is not None:
+            self._group.close()
         if self._team is not None:
             self._team.close(at_once=self._broken)
             self._team = self._group = None

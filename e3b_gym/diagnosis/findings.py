@@ -27,8 +27,8 @@ HEALTHY: dict[str, Bounds] = {
     "inverse_skill": (0.2, None),
     "phi_rank": (1.5, None),
     "stale_share": (None, 0.25),
-    "stale_next_to_goal": (None, 1.0),
-    "bonus_next_to_goal": (0.03, 10.0),
+    "stale_to_goal": (None, 1.0),
+    "bonus_to_goal": (0.03, 10.0),
     "reward_share": (0.01, 0.99),
     "drift": (0.33, 3.0),
     "clipped_share": (None, 0.05),
@@ -48,7 +48,7 @@ class Finding:
         value: the number.
         healthy: lowest and highest healthy value; None for no bound.
         verdict: "ok", "low" or "high"; "" for a number without a range.
-        detail: what to read it next to.
+        detail: context that is shown after the value.
         cause: the likely cause, where the verdict is "low" or "high".
         change: the option to change, and in which direction.
     """
@@ -146,8 +146,8 @@ def _bonus(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
             share,
             healthy=bounds if rewarded else (bounds[0], None),
             detail="" if rewarded else "the environment gave no reward",
-            low=("the bonus vanishes next to the environment's reward", _beta(setup, "raise")),
-            high=("the environment's reward vanishes next to the bonus", _beta(setup, "lower")),
+            low=("the bonus is negligible compared with the environment's reward", _beta(setup, "raise")),
+            high=("the environment's reward is negligible compared with the bonus", _beta(setup, "lower")),
         )
     clipped = measures.clipped_share(episodes, setup)
     if clipped is not None:
@@ -162,7 +162,7 @@ def _bonus(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
     if moved is not None:
         yield judged(
             "drift",
-            "running deviation next to today's",
+            "running deviation / current deviation",
             moved,
             detail=f"sigma {setup.sigma:.3g}",
             low=_DRIFT,
@@ -191,7 +191,7 @@ def _staleness(episodes: Sequence[Episode], setup: Setup, found: measures.Phases
                 cause += f"episodes would have {better:.2g}"
                 change = f"lower ridge={setup.ridge:g} to {setup.ridge * factor:.2g}"
                 break
-    yield judged("stale_share", "stale step next to a new state", share, high=(cause, change))
+    yield judged("stale_share", "bonus of a stale step / of a new state", share, high=(cause, change))
 
 
 def _size(episodes: Sequence[Episode], setup: Setup, found: measures.Phases) -> Iterator[Finding]:
@@ -200,19 +200,19 @@ def _size(episodes: Sequence[Episode], setup: Setup, found: measures.Phases) -> 
         return
     if found.stale is not None:
         yield judged(
-            "stale_next_to_goal",
-            "another 100 stale steps next to the goal",
+            "stale_to_goal",
+            "100 further stale steps / goal",
             100 * found.stale / goal,
             detail=f"goal {goal:.3g}",
-            high=("to linger is worth more than the goal", _beta(setup, "lower")),
+            high=("staying in known states earns more than the goal", _beta(setup, "lower")),
         )
     size = float(np.mean([episode.intrinsic.sum() for episode in episodes])) / goal
-    bounds = HEALTHY["bonus_next_to_goal"]
+    bounds = HEALTHY["bonus_to_goal"]
     middle = float(np.sqrt((bounds[0] or 0) * (bounds[1] or 0)))
     aim = f" to about {setup.beta * middle / size:.2g}" if size > 0 else ""
     yield judged(
-        "bonus_next_to_goal",
-        "bonus of an episode next to the goal",
+        "bonus_to_goal",
+        "bonus of an episode / goal",
         size,
         low=("the bonus is too small to be learned from", _beta(setup, "raise") + aim),
         high=("the bonus is so large that the goal does not matter", _beta(setup, "lower") + aim),
@@ -244,7 +244,7 @@ def _policy(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
     low, high = HEALTHY["entropy"]
     yield judged(
         "entropy",
-        "entropy of the policy next to uniform",
+        "policy entropy / uniform entropy",
         entropy,
         healthy=(None if found else low, high),
         low=("the policy has given up most actions before it found the goal", change),

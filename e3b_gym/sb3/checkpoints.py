@@ -100,8 +100,7 @@ class E3BCheckpointCallback(BaseCallback):
                 "save_path or name_prefix, delete them, or resume from them: resume(...), then "
                 "learn(..., reset_num_timesteps=False)"
             )
-        for leftover in self.folder.glob(f"{glob.escape(self.name_prefix)}_*{UNFINISHED}"):
-            leftover.unlink()
+        remove_leftovers(self.folder, self.name_prefix)
 
     def _on_step(self) -> bool:
         self._due = self._due or self.n_calls % self.save_freq == 0
@@ -144,19 +143,36 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, prefix: str = "e3b", *, 
     stem = folder / f"{prefix}_{model.num_timesteps}_steps"
     path = Path(f"{stem}.zip")
     path.unlink(missing_ok=True)  # of an earlier learn(); its other files are overwritten now
-    wrapper.save(f"{stem}_e3b.pt")
-    if (normalizer := model.get_vec_normalize_env()) is not None:
-        side = "inside" if normalizer in wrappers_inside(wrapper) else "outside"
-        with atomic_write(f"{stem}_vecnormalize_{side}.pkl") as temporary:
-            normalizer.save(str(temporary))
-    if replay_buffer and isinstance(model, OffPolicyAlgorithm):
-        with atomic_write(f"{stem}_replay_buffer.pkl") as temporary:
-            model.save_replay_buffer(temporary)
-    with atomic_write(path) as temporary:
-        model.save(temporary)
-        with zipfile.ZipFile(temporary, "a") as archive:
-            archive.comment = str(number).encode()
+    try:
+        wrapper.save(f"{stem}_e3b.pt")
+        if (normalizer := model.get_vec_normalize_env()) is not None:
+            side = "inside" if normalizer in wrappers_inside(wrapper) else "outside"
+            with atomic_write(f"{stem}_vecnormalize_{side}.pkl") as temporary:
+                normalizer.save(str(temporary))
+        if replay_buffer and isinstance(model, OffPolicyAlgorithm):
+            with atomic_write(f"{stem}_replay_buffer.pkl") as temporary:
+                model.save_replay_buffer(temporary)
+        with atomic_write(path) as temporary:
+            model.save(temporary)
+            with zipfile.ZipFile(temporary, "a") as archive:
+                archive.comment = str(number).encode()
+    except BaseException:  # a full disk, Ctrl-C
+        if not path.exists():
+            remove_checkpoint(path)  # its other files are of no use without the model's
+        raise
     return path
+
+
+def remove_leftovers(folder: Path, prefix: str) -> None:
+    """Deletes what a process that was killed while it saved has left: files cut short, and files without a model's."""
+    own = f"{glob.escape(prefix)}_*"
+    for leftover in folder.glob(own + UNFINISHED):
+        leftover.unlink()
+    kinds = "e3b.pt|vecnormalize_inside.pkl|vecnormalize_outside.pkl|replay_buffer.pkl"
+    of_checkpoint = re.compile(rf"({re.escape(prefix)}_\d+_steps)_({kinds})")
+    for file in folder.glob(own):
+        if (match := of_checkpoint.fullmatch(file.name)) and not (folder / f"{match[1]}.zip").exists():
+            file.unlink()
 
 
 def list_checkpoints(folder: Path, prefix: str = "e3b") -> list[Path]:

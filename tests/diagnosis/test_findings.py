@@ -60,7 +60,7 @@ def test_a_bonus_of_the_wrong_size_names_beta(factor, change):
     large = factor * falling()
     played = healthy(intrinsic=large, rewards=large[:, None], values=episode(large).returns((0.99,)))
     diagnosis = Diagnosis.of([played], replace(SETUP, beta=0.01 * factor))
-    assert change in diagnosis["bonus_next_to_goal"].change
+    assert change in diagnosis["bonus_to_goal"].change
 
 
 def test_an_action_that_is_hardly_tried_is_named():
@@ -102,7 +102,7 @@ def test_what_was_not_recorded_is_left_out():
 
 def test_reward_free_runs_have_no_goal_to_compare_with():
     diagnosis = Diagnosis.of([healthy()], replace(SETUP, extrinsic=0.0))
-    assert "bonus_next_to_goal" not in diagnosis
+    assert "bonus_to_goal" not in diagnosis
     assert "reward_share" not in diagnosis
 
 

@@ -19,7 +19,7 @@ def test_every_agents_run_is_examined(trained: Path, capsys):
     assert printed.startswith(f"Rooms-K3-v0: e3b with {trained.name} after 64 steps\n6 episodes: ")
     assert len(printed.splitlines()) <= 40
     assert read["episodes"] == 6
-    assert {"inverse_skill", "phi_rank", "bonus_next_to_goal", "explained_variance", "entropy"} <= {
+    assert {"inverse_skill", "phi_rank", "bonus_to_goal", "explained_variance", "entropy"} <= {
         finding["name"] for finding in read["findings"]
     }
     assert {"ent_coef", "vf_coef", "encoder_learning_rate", "beta", "ridge"} <= set(read["options"])

@@ -95,7 +95,7 @@ def test_the_page_needs_no_other_file_and_says_what_was_not_run(made):
     page = (made.out / "index.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == len(made.plots)
     assert "http" not in page
-    assert "6 runs of the plan not run" in page
+    assert "6 runs of the plan missing" in page
     assert "3 seeds per method and task; these are few seeds" in page
     assert '<span class="verdict agrees">agrees</span>' in page
     assert '<span class="verdict not-run">not run</span>' in page

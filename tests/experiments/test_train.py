@@ -113,7 +113,7 @@ def test_every_pairing_trains_or_is_refused_with_the_reason(env, agent, method, 
 
 
 def test_settings_of_the_task_alone_are_shown_as_they_are_in_effect(tmp_path, capsys, monkeypatch):
-    options = "the preset has for this task: steps=2000000"
+    options = "options of the preset for this task: steps=2000000"
     given = ["ENV=MiniHack-MultiRoom-N6-Lava-v0", "engine=inline", "n_envs=2", "batch_size=8", "n_steps=4"]
     monkeypatch.setattr("experiments.train.run", lambda *prepared: 0)
     assert main([*given, f"RUN={tmp_path}/whole"]) == 0

@@ -69,7 +69,7 @@ class Case:
 
 @dataclass
 class Found:
-    """How cases ended: by outcome, by kind of case; and those that broke the promise."""
+    """How cases ended: by outcome, by kind of case; and those that failed."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -170,7 +170,7 @@ class Fuzz:
         if self.payload.exists():
             problem = "the payload ran"
             self.payload.rmdir()
-        found.outcomes[(problem and "broke the promise") or outcome] += 1
+        found.outcomes[(problem and "failed") or outcome] += 1
         if problem:
             entry = {"case": case.number, "kind": case.kind, "command": case.command, "arguments": case.arguments}
             found.failures.append({**entry, "problem": problem, "outcome": outcome, "stderr": said[-2000:]})

@@ -61,8 +61,8 @@ def test_a_healthy_run_has_no_problem():
     ("bonus", "ppo", "encoder", "first", "option"),
     [
         pytest.param({}, {}, False, "inverse_skill", "EncoderUpdateCallback", id="encoder not trained"),
-        pytest.param({"beta": 1.0}, {}, True, "stale_next_to_goal", "lower beta=1", id="beta x 100"),
-        pytest.param({"beta": 1e-4}, {}, True, "bonus_next_to_goal", "raise beta=0.0001", id="beta / 100"),
+        pytest.param({"beta": 1.0}, {}, True, "stale_to_goal", "lower beta=1", id="beta x 100"),
+        pytest.param({"beta": 1e-4}, {}, True, "bonus_to_goal", "raise beta=0.0001", id="beta / 100"),
         pytest.param({"ridge": 100.0}, {}, True, "stale_share", "lower ridge=100", id="ridge too large"),
         pytest.param({}, {"vf_coef": 0.0}, True, "explained_variance", "raise vf_coef, which is 0", id="vf_coef 0"),
         pytest.param(
@@ -171,7 +171,7 @@ def test_what_a_model_cannot_tell_is_left_out():
     diagnosis = e3b_gym.diagnose(model, venv, 2)
     assert "entropy" not in diagnosis
     assert "explained_variance" not in diagnosis
-    assert "bonus_next_to_goal" in diagnosis
+    assert "bonus_to_goal" in diagnosis
     assert json.loads(json.dumps(diagnosis.as_dict()))["title"] == "DQN after 0 steps"
 
 

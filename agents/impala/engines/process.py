@@ -80,7 +80,11 @@ class ProcessEngine(SupervisedEngine["_ActorProcess", "_Slot", "_Slot"]):
 
         super().__init__(config, state, spaces, hang_seconds, make_actor)
         self._free = [(actor, number) for number in range(rollouts) for actor in self.roster.actors]
-        self.roster.start()
+        try:
+            self.roster.start()
+        except BaseException:  # such as a process that cannot be started: the others would wait for ever
+            self.close()
+            raise
 
     @property
     def actor_seconds(self) -> list[dict[str, float]]:
@@ -118,10 +122,11 @@ class ProcessEngine(SupervisedEngine["_ActorProcess", "_Slot", "_Slot"]):
         self.roster.check()
 
     def _end_actors(self) -> None:
-        for actor in self.roster.actors:
+        started = [actor for actor in self.roster.actors if actor.started]
+        for actor in started:
             actor.request_stop()
         deadline = time.monotonic() + _GRACE_SECONDS
-        for actor in self.roster.actors:
+        for actor in started:
             actor.end(deadline - time.monotonic())
 
 
@@ -144,6 +149,7 @@ class _ActorProcess(SupervisedActor):
         self._filled = filled
         self._assigned: list[int] = []  # rollouts that are its to fill, in this order
         self._error = ""
+        self.started = False
 
     @property
     def memory(self) -> ActorMemory:
@@ -169,6 +175,7 @@ class _ActorProcess(SupervisedActor):
                 self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
+        self.started = True
         theirs.close()
         for number in self._assigned:
             self._send(number)

@@ -80,7 +80,6 @@ class RayEngine(SupervisedEngine["_ActorOnRay", "_ActorOnRay", "tuple[_ActorOnRa
         super().__init__(config, state, spaces, hang_seconds, make_actor)
         self._free = self.roster.actors * rollouts
         self._spare: list[Rollout] = []
-        self._warned = False
         try:
             self.roster.start()
         except BaseException:  # such as a function that Ray cannot send
@@ -101,7 +100,6 @@ class RayEngine(SupervisedEngine["_ActorOnRay", "_ActorOnRay", "tuple[_ActorOnRa
 
     @contextmanager
     def rollout(self) -> Iterator[Rollout]:
-        self._warned = False
         actor, packed = self._next_filled()
         rollout = self._spare.pop() if self._spare else self._allocate()
         rollout.unpack(packed)
@@ -124,13 +122,23 @@ class RayEngine(SupervisedEngine["_ActorOnRay", "_ActorOnRay", "tuple[_ActorOnRa
         for actor in self.roster.actors:
             actor.receive()
         self.roster.check()
+        self._warn_of_unplaced()
 
-    def _still_waiting(self, seconds: float) -> None:
-        """Warns once where no actor has found a core."""
-        placed = any(actor.placed for actor in self.roster.actors)
-        if seconds >= self.roster.hang_seconds and not placed and not self._warned:
-            self._warned = True
-            warnings.warn("no actor finds a free core in the Ray cluster; training waits", ActorWarning, stacklevel=3)
+    def _warn_of_unplaced(self) -> None:
+        """Warns once of each actor that does not start."""
+        actors, limit = self.roster.actors, self.roster.hang_seconds
+        late = [actor for actor in actors if not actor.placed and time.monotonic() - actor.asked >= limit]
+        if all(actor.warned for actor in late):
+            return
+        for actor in late:
+            actor.warned = True
+        rest = "continues with the others" if any(actor.placed for actor in actors) else "waits"
+        warnings.warn(
+            f"{len(late)} of {len(actors)} actors have not started within {limit:g} s: the Ray cluster has no free "
+            f"core for them, or their environments take too long; training {rest}",
+            ActorWarning,
+            stacklevel=4,
+        )
 
     def _end_actors(self) -> None:
         ends = [end for actor in self.roster.actors if (end := actor.request_end()) is not None]
@@ -147,6 +155,8 @@ class _ActorOnRay(SupervisedActor):
 
     Attributes:
         seconds: float64 [stages], of all its workers together.
+        asked: time at which Ray was asked to start it.
+        warned: the user knows that it has not started.
     """
 
     def __init__(
@@ -164,6 +174,7 @@ class _ActorOnRay(SupervisedActor):
 
     def start(self) -> None:
         self._handle = _OnOneCore.remote(*self._arguments, self.restarts)
+        self.asked, self.warned = time.monotonic(), False
         self._error = ""
         self._steps: int | None = None
         self._beating = self._handle.beat.remote()

@@ -51,7 +51,7 @@ class SupervisedActor(ABC):
 
     @abstractmethod
     def trouble(self) -> str:
-        """Why it must be replaced; empty while it runs."""
+        """Reason why it must be replaced; empty if it runs."""
 
     @abstractmethod
     def beat(self) -> int | None:

@@ -167,7 +167,7 @@ class SharedWeights:
         self._locks = SlotLocks()
 
     def write(self, weights: Mapping[str, Tensor], version: int) -> bool:
-        """Makes these the newest; False where a reader of the weights before the newest is still at it."""
+        """Makes these the newest; False if a reader still copies the weights before the newest."""
         slots = self._shared.arrays
         slot = 1 - int(slots.newest[0])
         with self._locks.writing(slot) as mine:
@@ -181,7 +181,7 @@ class SharedWeights:
 
     def read(self, known: int, load: Callable[[dict[str, Tensor], int], object]) -> None:
         """Calls load(weights, version) with the newest, unless they are version `known`. The tensors are views that
-        hold still only until `load` returns.
+        are valid only until `load` returns.
         """
         slots = self._shared.arrays
         slot = int(slots.newest[0])

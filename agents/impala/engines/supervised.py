@@ -78,7 +78,6 @@ class SupervisedEngine(ABC, Generic[A, Free, Filled]):
         self._receive(0.0)
         while not self._filled:
             self._receive(self.roster.pause)
-            self._still_waiting(time.perf_counter() - start)
         self.waited += time.perf_counter() - start
         return self._filled.popleft()
 
@@ -94,9 +93,6 @@ class SupervisedEngine(ABC, Generic[A, Free, Filled]):
     @abstractmethod
     def _receive(self, timeout: float) -> None:
         """Waits until an actor sends something, and takes all that was sent."""
-
-    def _still_waiting(self, seconds: float) -> None:
-        """The learner has waited for so long for one rollout."""
 
     @abstractmethod
     def _end_actors(self) -> None: ...

@@ -4,10 +4,13 @@ import dataclasses
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +21,7 @@ from small_runs import actor_with_weights, filled, small
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from agents import IMPALA
-from agents.impala import team
+from agents.impala import group, team
 from agents.impala.actor import make_envs
 from agents.impala.group import Group, LearnerError, LearnersDifferError, PeerLostError, find_store, open_store
 from agents.impala.learner import Learner
@@ -182,6 +185,95 @@ def test_a_killed_learner_stops_the_others_and_leaves_no_process():
     state = model.state_dict()
     assert state["engine"] == {"starts": [1, 51]}  # far enough that no seed of its actors is used again
     assert state["memories"] == [None]
+
+
+def test_weights_that_differ_during_training_stop_the_run():
+    model = IMPALA("Rooms-K4-v0", learners=2, **SMALL)
+    updates = model.updates(10**6)
+    next(updates)
+    with torch.no_grad():
+        bias = model.learner.policy.heads.bias
+        bias[0] = torch.nextafter(bias[0], torch.tensor(9.0))
+    with pytest.raises(LearnersDifferError, match="the weights of the 2 learners differ at frame 512"):
+        list(updates)
+    assert not psutil.Process().children()
+
+
+@contextmanager
+def stopped_peer():
+    """The updates of a run of two learners of which the other one has been stopped, as by a machine that hangs."""
+    model = IMPALA("Rooms-K4-v0", learners=2, **SMALL)
+    updates = model.updates(10**6)
+    next(updates)
+    (other,) = psutil.Process().children()
+    other.suspend()
+    try:
+        yield updates
+    finally:
+        if other.is_running():
+            other.kill()
+
+
+def test_a_learner_without_a_sign_of_life_stops_the_others(monkeypatch):
+    monkeypatch.setattr(group, "_PULSE_SECONDS", 0.2)  # here; the other learner gives one every 5 seconds
+    monkeypatch.setattr(group, "_SILENCE_SECONDS", 7.0)
+    monkeypatch.setattr(team, "_REPORT_SECONDS", 0.1)
+    lost = r"^learner 1 has given no sign of life for 7 seconds; all learners stopped$"
+    with stopped_peer() as updates, pytest.raises(LearnerError, match=lost):
+        list(updates)
+    assert not psutil.Process().children()
+
+
+def test_ctrl_c_reaches_a_learner_that_waits_for_another():
+    with stopped_peer() as updates:
+        began = time.monotonic()
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(updates)
+        assert time.monotonic() - began < 20
+    assert not psutil.Process().children()
+
+
+def broken_elsewhere(error):
+    """Makes environments in this process; in another one it raises the error, or kills the process for None."""
+    home = os.getpid()
+
+    def make():
+        if os.getpid() != home:
+            if error is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise error
+        return gym.make("CartPole-v1")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (ValueError("the other machine has no such maze"), ValueError, r"^.*no such maze \(learner 1\)$"),
+        (None, LearnerError, r"^learner 1 ended with signal 9 \(Killed\); all learners stopped$"),
+    ],
+)
+def test_a_learner_that_cannot_start_is_named_at_once(error, kind, message):
+    with pytest.raises(kind, match=message):
+        IMPALA(broken_elsewhere(error), learners=2, **SMALL).learn(1000)
+    assert not psutil.Process().children()
+
+
+def test_a_learner_that_dies_before_the_connections_are_made_is_named(monkeypatch):
+    """After it has told that it is there, learner 0 would wait for its address."""
+    dies = """
+import os, signal, sys, cloudpickle
+from agents.impala.group import find_store
+membership = cloudpickle.loads(sys.stdin.buffer.read())
+find_store(membership.host, membership.port).set("learner 1 has joined", "")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    monkeypatch.setattr(team, "_PROGRAM", dies)
+    with pytest.raises(LearnerError, match=r"^learner 1 ended with signal 9 \(Killed\); all learners stopped$"):
+        IMPALA("Rooms-K4-v0", learners=2, **SMALL).learn(1000)
 
 
 def test_a_learner_that_only_noticed_a_loss_says_so_however_often_it_is_asked(monkeypatch):
