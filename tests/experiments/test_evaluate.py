@@ -175,7 +175,7 @@ def test_a_folder_that_is_no_run_is_answered_with_those_near_it(trained, capsys)
     assert main([f"RUN={trained.parent}"]) == 2
     assert str(trained) in capsys.readouterr().err
     assert main(["EPISODES=3"]) == 2
-    assert "which run?" in capsys.readouterr().err
+    assert "RUN= is missing" in capsys.readouterr().err
 
 
 def test_a_wrong_folder_raises_an_error_with_the_runs_nearby_but_not_those_far_below(tmp_path):

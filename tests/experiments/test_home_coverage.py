@@ -247,7 +247,7 @@ def test_what_is_no_run_in_habitat_is_refused(runs, tmp_path, capsys):
     assert main([f"RUNS={runs['impala']}", "CHECKPOINT=first", "EPISODES=1", f"OUT={tmp_path}"]) == 2
     assert "CHECKPOINT must be latest or best; got 'first'" in capsys.readouterr().err
     assert main(["EPISODES=1"]) == 2
-    assert "which runs?" in capsys.readouterr().err
+    assert "RUNS= is missing" in capsys.readouterr().err
 
 
 def test_one_run_can_be_measured_without_the_random_agents(runs, tmp_path):

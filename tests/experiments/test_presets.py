@@ -250,7 +250,7 @@ def test_unknown_options_methods_and_agents_raise_errors_with_the_closest_names(
         resolve("impala", "home", {"env": ENVS["rooms"], "method": "noveldd"})
     with pytest.raises(ValueError, match="choose from impala, ppo, random, random-forward, recurrent_ppo"):
         resolve("dqn", "home", {"env": ENVS["rooms"]})
-    with pytest.raises(ValueError, match="which environment"):
+    with pytest.raises(ValueError, match="ENV= is missing"):
         resolve("impala", "home", {})
 
 

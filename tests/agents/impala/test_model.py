@@ -182,7 +182,7 @@ def test_a_vec_env_is_inline_and_brings_its_number_of_environments():
         IMPALA(corridors(), n_envs=3)
     with pytest.raises(ValueError, match="IMPALA adds the bonus itself"):
         IMPALA(E3BRewardWrapper(corridors()))
-    with pytest.raises(ValueError, match="env_options are for environments by id"):
+    with pytest.raises(ValueError, match="env_options apply only to environments by id"):
         IMPALA(corridors(), env_options={"max_steps": 3})
 
 
