@@ -433,7 +433,7 @@ def test_wrong_arguments_are_named() -> None:
         ({"normaliser": "max"}, "normaliser must be 'std' or 'authors' or 'none'; got 'max'"),
         ({"clip": 0.0}, "clip must be a positive number or None"),
         ({"bonus": "noveld-position"}, "no position to count"),
-        ({"bonus": InverseSqrtCount(full_observation), "ridge": 1.0}, r"options \(ridge\) apply only to a method given by name"),
+        ({"bonus": InverseSqrtCount(full_observation), "ridge": 1.0}, r"options \(ridge\) apply only to a method"),
     ):
         with pytest.raises(ValueError, match=message):
             E3BRewardWrapper(venv_of(), **options)  # type: ignore[arg-type]
