@@ -17,6 +17,8 @@ from typing import Any
 
 from e3b_gym.files import atomic_write
 
+WINDOW = 200
+"""Number of training episodes over which return, length, success and the score of a checkpoint are averaged."""
 _NAME = re.compile(r"[A-Za-z_][\w./ -]*", re.ASCII)
 
 

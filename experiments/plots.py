@@ -56,7 +56,7 @@ def curves_figure(rows: Rows) -> Figure:
     columns = min(len(tasks), 4)
     lines = -(-len(tasks) // columns)
     figure = Figure(figsize=(max(4.2 * columns, 6.4), 3.2 * lines + 0.9), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False, sharey=True).flat
+    axes = list(figure.subplots(lines, columns, squeeze=False, sharey=True).flat)
     for axis, task in zip(axes, tasks, strict=False):
         for method, colour in colours.items():
             part = [row for row in rows if (row["task"], row["method"]) == (task, method)]
@@ -67,7 +67,7 @@ def curves_figure(rows: Rows) -> Figure:
         axis.set_title(task, fontsize=10)
         axis.set(xlabel="frames (millions)", ylim=(-0.02, 1.02), xlim=(0, None))
         axis.grid(alpha=0.3)
-    for axis in list(axes)[len(tasks) :]:
+    for axis in axes[len(tasks) :]:
         axis.set_visible(False)
     figure.supylabel("success of the last 200 training episodes", fontsize=10)
     _legend(figure, colours)

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from agents.protocols import Episodes, Update
-from experiments.curve import Curve, CurveWarning
+from experiments.curve import WINDOW, Curve, CurveWarning
 
-WINDOW = 200
-"""Number of training episodes over which return, length, success and the score of a checkpoint are averaged."""
 LINE_SECONDS = 0.5
 """Seconds between two updates of the status line in a terminal."""
 LOG_FILE_SECONDS = 30.0

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from e3b_gym.errors import DamagedFileError
-from experiments.curve import CurveWarning, read_curve
+from experiments.curve import WINDOW, CurveWarning, read_curve
 from experiments.run_files import check_parts, read_config, read_coverage, read_evaluation
 from experiments.studies import Run, Study
 
@@ -84,8 +84,14 @@ class Result:
 
     @cached_property
     def curve(self) -> dict[str, NDArray[Any]]:
-        """frames, seconds and success, [points] each, from the first ended episode to the run's budget."""
+        """frames, seconds and success, [points] each, to the run's budget.
+
+        The first episodes to end are short ones, whose success is not that of all: where a run has `WINDOW` episodes,
+        the curve starts with them.
+        """
         rows = [row for row in read_rows(self.folder) if row.get("success") or row.get("return")]
+        full = [row for row in rows if _number(row.get("episodes")) >= WINDOW]
+        rows = full or rows
         columns = {
             name: np.array([_number(row.get(name)) for row in rows]) for name in ("frames", "seconds", "success")
         }

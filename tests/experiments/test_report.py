@@ -14,6 +14,7 @@ from made_runs import make_folder
 from experiments import report, statistics
 from experiments.catalogue import STUDIES
 from experiments.claims import Verdict, judge
+from experiments.plots import curves_figure
 from experiments.report_tables import differences, score_table
 from experiments.reproduction import reproduction_page
 from experiments.results import Result, keep, read_results
@@ -192,6 +193,23 @@ def test_a_run_that_was_continued_counts_up_to_its_budget(tmp_path):
     assert (result.frames, result.score) == (1_250_000, 0.5)
     assert result.steps_to(0.5) == 1_250_000
     assert result.steps_to(0.8) is None
+
+
+def test_a_curve_starts_with_its_first_full_window_of_episodes(tmp_path):
+    run = STUDIES["demo"].runs("home")[0]
+    folder = make_folder(tmp_path, run, 1.0)
+    rows = ["100,1,3,0.9", "200,2,150,0.1", "300,3,200,0.2", "400,4,260,0.3"]
+    (folder / "progress.csv").write_text("\n".join(["frames,seconds,episodes,success", *rows]) + "\n")
+    assert Result(run, folder).curve["success"].tolist() == [0.2, 0.3]
+    assert Result(run, folder).steps_to(0.8) is None
+    (folder / "progress.csv").write_text("\n".join(["frames,seconds,episodes,success", *rows[:2]]) + "\n")
+    assert Result(run, folder).curve["success"].tolist() == [0.9, 0.1]  # all there is
+
+
+def test_panels_without_a_task_are_not_shown():
+    row = {"method": "E3B", "frames": 1e6, "mean": 0.5, "low": 0.4, "high": 0.6}
+    figure = curves_figure([{"task": f"task {number}", **row} for number in range(6)])
+    assert [axis.get_visible() for axis in figure.axes] == [True] * 6 + [False] * 2
 
 
 def test_only_settings_and_measurements_are_kept(runs, tmp_path):
