@@ -27,7 +27,7 @@ from experiments.catalogue import STUDIES, read_choice
 from experiments.claims import Judged, judge
 from experiments.command import folder
 from experiments.reproduce import RUNS
-from experiments.results import Result, compares, keep, read_results
+from experiments.results import Result, compares, keep, read_results, with_further_seeds
 from experiments.settings import is_set
 from experiments.statistics import aggregates, complete, efficiency, improvement, profiles
 from experiments.studies import Run, Study
@@ -76,7 +76,7 @@ def _run(given: list[str]) -> int:
         if "OUT" in options:
             raise ValueError("KEEP=1 writes to results/; leave out OUT=")
         for study in studies:
-            keep(study.runs(scale), runs, STORED)
+            keep(with_further_seeds(study, scale, runs), runs, STORED)
         runs, out = STORED, RESULTS
     write_reports(studies, scale, runs, out)
     if is_set(options, "KEEP"):

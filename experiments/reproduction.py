@@ -80,9 +80,11 @@ def _ran(study: Study, scale: str, results: Sequence[Result]) -> str:
         return f"Not run. To run it: `make reproduce FIGURE={study.name} SCALE={plan}` ({len(study.runs(plan))} runs)."
     planned = study.runs(scale)
     tasks = {str(result.run.task) for result in results}
-    text = f"{len(results)} of {len(planned)} runs at scale {scale}, {len(tasks)} of {len(study.tasks)} tasks: "
-    text += f"[page](../results/{study.name}/README.md)." if compares(results) else "nothing to compare yet."
     there = {result.run.folder for result in results}
+    further = len(there.difference(run.folder for run in planned))
+    text = f"{len(results) - further} of {len(planned)} runs at scale {scale}, {len(tasks)} of {len(study.tasks)} tasks"
+    text += f", and {further} with further seeds: " if further else ": "
+    text += f"[page](../results/{study.name}/README.md)." if compares(results) else "nothing to compare yet."
     left: dict[str, list[str]] = {}
     for run in planned:
         if run.folder not in there:

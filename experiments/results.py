@@ -8,11 +8,12 @@ coverage.json      share of new homes that was revealed (Habitat)
 
 from __future__ import annotations
 
+import glob
 import math
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -186,12 +187,34 @@ def measured_file(run: Run) -> str:
 
 def read_results(study: Study, scale: str, root: Path) -> list[Result]:
     """The runs of a study whose folders hold a score, by task, method and seed."""
-    results = [Result(run, root / run.folder) for run in study.runs(scale) if (root / run.folder / CONFIG).exists()]
+    runs = with_further_seeds(study, scale, root)
+    results = [Result(run, root / run.folder) for run in runs if (root / run.folder / CONFIG).exists()]
     places = [*map(str, study.tasks)], [method.name for method in study.methods]
     return sorted(
         (result for result in results if result.content and result.score is not None),  # both are read before drawing
         key=lambda r: (places[0].index(str(r.run.task)), places[1].index(r.run.method.name), r.run.seed),
     )
+
+
+def with_further_seeds(study: Study, scale: str, root: Path) -> list[Run]:
+    """The runs of a study, and those with later seeds that the folder holds, such as of `make reproduce SEEDS=5`."""
+    planned = study.runs(scale)
+    size = study.scales[scale]
+    further = [
+        replace(run, seed=seed)
+        for run in planned
+        if run.learns and run.seed == size.first_seed
+        for seed in _seeds_in(root / run.folder)
+        if seed >= size.first_seed + size.seeds
+    ]
+    return planned + further
+
+
+def _seeds_in(folder: Path) -> list[int]:
+    """The seeds for which there is a folder next to this one, `<method>-seed<k>`."""
+    name = folder.name.rpartition("-seed")[0]
+    numbers = (path.name.rpartition("-seed")[2] for path in folder.parent.glob(f"{glob.escape(name)}-seed*"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def compares(results: Sequence[Result]) -> bool:

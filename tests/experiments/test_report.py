@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from experiments.claims import Verdict, judge
 from experiments.plots import curves_figure
 from experiments.report_tables import differences, score_table
 from experiments.reproduction import reproduction_page
-from experiments.results import Result, keep, read_results
+from experiments.results import Result, keep, read_results, with_further_seeds
 from experiments.statistics import aggregates, complete, difference, improvement, matrix
 from experiments.studies import Claim, Method, Scale, Study, Task
 
@@ -210,6 +211,17 @@ def test_panels_without_a_task_are_not_shown():
     row = {"method": "E3B", "frames": 1e6, "mean": 0.5, "low": 0.4, "high": 0.6}
     figure = curves_figure([{"task": f"task {number}", **row} for number in range(6)])
     assert [axis.get_visible() for axis in figure.axes] == [True] * 6 + [False] * 2
+
+
+def test_further_seeds_in_the_folder_are_shown_and_kept(tmp_path):
+    first = STUDY.runs("home")[0]
+    further = dataclasses.replace(first, seed=3)
+    for run in (first, further):
+        make_folder(tmp_path / "runs", run, 0.7)
+    (tmp_path / "runs" / first.folder.parent / "e3b-seedling").mkdir()
+    assert [r.run.seed for r in read_results(STUDY, "home", tmp_path / "runs")] == [0, 3]
+    kept = keep(with_further_seeds(STUDY, "home", tmp_path / "runs"), tmp_path / "runs", tmp_path / "stored")
+    assert [folder.name for folder in kept] == ["e3b-seed0", "e3b-seed3"]
 
 
 def test_only_settings_and_measurements_are_kept(runs, tmp_path):
