@@ -18,6 +18,8 @@ from experiments.site import generated_pages  # noqa: E402  # the clone, whateve
 _LINK = re.compile(r"(\[[^\]]*\])\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _SHOWN = (".md", ".png", ".gif", ".svg", ".py", ".yml", ".yaml", ".ipynb", ".cff")
 _PAGES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+_LAST_IN_SEARCH = "---\nsearch:\n  boost: 0.3\n---\n\n"
+"""Logs of experiments mention every option; the pages that explain it come before them."""
 _FILES = (
     "results/*/*.png",
     "examples/*",
@@ -50,7 +52,8 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, path, content=text))
     for page in sorted((ROOT / "results").glob("*/*.md")):
         path = page.relative_to(ROOT).as_posix()
-        files.append(File.generated(config, path, content=_relinked(page.read_text(), path, path)))
+        text = _relinked(page.read_text(), path, path)
+        files.append(File.generated(config, path, content=f"{_LAST_IN_SEARCH}{text}"))
     for pattern in _FILES:
         for file in sorted(ROOT.glob(pattern)):
             path = file.relative_to(ROOT).as_posix().removeprefix("docs/")

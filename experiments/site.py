@@ -16,10 +16,12 @@ from typing import Any
 import yaml
 
 from agents.exported import TRAINED
+from e3b_gym import options
 from e3b_gym.bonuses import METHODS
 from e3b_gym.bonuses.methods import method_defaults
 from e3b_gym.config import PRESETS, BonusConfig
 from e3b_gym.envs.registry import SUITES, Suite
+from e3b_gym.options import describe
 from experiments.catalogue import STUDIES
 from experiments.site_methods import FAMILIES, MEANINGS, VARIANTS, family_of
 
@@ -84,11 +86,22 @@ REFERENCE: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Page -> title, and what mkdocstrings shows there."""
 
+_INHERITING = ("agents.impala.config.Config", "agents.ppo.config.PPOConfig", "agents.ppo.config.RecurrentPPOConfig")
+_WITH_INHERITED = "    options:\n      inherited_members: true\n"
+_UNSET = (
+    "An option with the default `UNSET` has the value of the preset; the [page of a method](../methods/index.md) has "
+    "the values of every preset, and the options of the method.\n\n"
+)
+_NOTES = {"sb3": _UNSET, "gymnasium": _UNSET}
+"""Page of the reference -> what stands above its objects."""
+
 _PRESETS = (
     "## Presets of `make train`\n\nWhat differs from the defaults of the agents "
     "([IMPALA](../reference/impala.md), [PPO](../reference/ppo.md)), by preset, agent and method or task:\n\n"
 )
 
+
+_TYPES = ("Positive", "NotNegative", "Share", "Count", "WholeNumber", "Seed")
 
 _NO_RUN = (
     "No run of this method is stored in `results/`, so there is no curve. `make train METHOD=...` makes one, and "
@@ -104,7 +117,8 @@ def generated_pages() -> dict[str, str]:
     pages |= {f"suites/{suite.name.lower()}.md": suite_page(suite) for suite in SUITES}
     pages["reference/index.md"] = _reference_index()
     for name, (title, objects) in REFERENCE.items():
-        pages[f"reference/{name}.md"] = f"# {title}\n\n" + "".join(f"::: {path}\n\n" for path in objects)
+        shown = "".join(f"::: {path}\n{_WITH_INHERITED if path in _INHERITING else ''}\n" for path in objects)
+        pages[f"reference/{name}.md"] = f"# {title}\n\n{_NOTES.get(name, '')}{shown}"
     return pages
 
 
@@ -126,10 +140,16 @@ def method_page(name: str) -> str:
 
 
 def _use(name: str) -> str:
+    """A program and a command, in an environment that has what the method reads."""
+    family = "MiniHack-MultiRoom-N{}-v0" if name.endswith("-message") else "Rooms-K{}-v0"
+    small, large = family.format(4), family.format(6)
     return (
-        f"```text\nE3BRewardWrapper(venv, bonus={name!r})   # Stable-Baselines3\n"
-        f"E3BVectorReward(envs, bonus={name!r})    # Gymnasium\n"
-        f"make train ENV=MiniHack-MultiRoom-N6-v0 METHOD={name}\n```"
+        "```python\nfrom stable_baselines3 import PPO\n"
+        "from e3b_gym import E3BRewardWrapper, EncoderUpdateCallback, make_vec_env\n\n"
+        f'venv = E3BRewardWrapper(make_vec_env("{small}", n_envs=8), bonus="{name}")\n'
+        'model = PPO("MultiInputPolicy", venv).learn(100_000, callback=EncoderUpdateCallback())\n```\n\n'
+        f"```bash\nmake train ENV={large} METHOD={name}\n```\n\n"
+        f'For Gymnasium\'s vector environments: [`E3BVectorReward(envs, bonus="{name}")`](../reference/gymnasium.md).'
     )
 
 
@@ -204,15 +224,11 @@ def suite_page(suite: Suite) -> str:
 def _suite_options(suite: Suite) -> str:
     defaults = suite.option_defaults()
     rows = [
-        [f"`{name}`", _code(_type_text(kind)), f"`{defaults[name]!r}`" if name in defaults else "the task's"]
+        [f"`{name}`", describe(kind), f"`{defaults[name]!r}`" if name in defaults else "the task's"]
         for name, kind in suite.option_types().items()
         if name not in ("id", "render_mode")
     ]
-    return markdown_table(["option", "type", "default"], rows) if rows else "None."
-
-
-def _type_text(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+    return markdown_table(["option", "value", "default"], rows) if rows else "None."
 
 
 def _trained(tasks: Iterable[str]) -> str:
@@ -252,7 +268,12 @@ def _reference_index() -> str:
         [f"[{title}]({name}.md)", ", ".join(f"`{path.rsplit('.', 1)[-1]}`" for path in objects)]
         for name, (title, objects) in REFERENCE.items()
     ]
-    return "# API reference\n\nFrom the docstrings.\n\n" + markdown_table(["page", "content"], rows) + "\n"
+    types = ", ".join(f"`{name}` ({describe(getattr(options, name))})" for name in _TYPES)
+    return (
+        "# API reference\n\nFrom the docstrings.\n\n"
+        + markdown_table(["page", "content"], rows)
+        + f"\n\nTypes of options, which are checked: {types}.\n"
+    )
 
 
 def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

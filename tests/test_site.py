@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -39,6 +41,18 @@ def test_a_page_of_a_method_shows_a_curve_or_says_that_none_is_stored(method: st
     assert ("![" in results) != ("No run of this method is stored" in results)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_program_on_a_page_of_a_method_trains(method: str) -> None:
+    page = generated_pages()[f"methods/{method}.md"]
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    short, cuts = re.subn(r"venv\)\.learn\(100_000", "venv, n_steps=4, batch_size=16).learn(32", code)
+    assert cuts == 1
+    names: dict[str, Any] = {}
+    exec(compile(short, f"methods/{method}.md", "exec"), names)
+    assert names["model"].num_timesteps == 32
+    names["venv"].close()
+
+
 def test_a_variant_says_how_it_differs() -> None:
     assert {name for name in METHODS if name not in FAMILIES} == set(VARIANTS)
 
@@ -48,6 +62,7 @@ def test_a_page_per_suite_lists_its_tasks_and_options() -> None:
         page = generated_pages()[f"suites/{suite.name.lower()}.md"]
         assert all(f"`{id}`" in page for id in suite.load_tasks())
         assert suite.presets().read_text().strip() in page
+        assert " at 0x" not in page
         for option, default in suite.option_defaults().items():
             if option != "render_mode":
                 (row,) = [line for line in page.splitlines() if line.startswith(f"| `{option}` |")]
@@ -61,6 +76,13 @@ def test_the_reference_names_what_exists_and_everything_public() -> None:
     shown = {path.rsplit(".", 1)[-1] for path in named}
     data = {"ENCODER_POLICY", "METHODS", "PRESETS", "Features", "embed_unroll", "__version__"}
     assert set(e3b_gym.__all__) - data <= shown
+
+
+def test_the_reference_shows_inherited_options_and_what_types_allow() -> None:
+    pages = generated_pages()
+    assert pages["reference/impala.md"].count("inherited_members: true") == 1
+    assert "`Share` (a number in [0, 1])" in pages["reference/index.md"]
+    assert "`UNSET`" in pages["reference/sb3.md"]
 
 
 def _exists(path: str) -> bool:

@@ -40,13 +40,14 @@ PredictState = tuple[NDArray[np.float32], ...]
 class IMPALA:
     """IMPALA with an exploration bonus and the interface of Stable-Baselines3.
 
-    >>> from agents import IMPALA
-    >>> from stable_baselines3.common.evaluation import evaluate_policy
-    >>> model = IMPALA("Rooms-K3-v0", bonus="e3b", engine="inline", n_envs=8, n_steps=16, seed=0)
-    >>> model = model.learn(1_024)
-    >>> reward, deviation = evaluate_policy(model, model.make_env(4), n_eval_episodes=4)
-    >>> model.num_timesteps
-    1024
+    Examples:
+        >>> from agents import IMPALA
+        >>> from stable_baselines3.common.evaluation import evaluate_policy
+        >>> model = IMPALA("Rooms-K3-v0", bonus="e3b", engine="inline", n_envs=8, n_steps=16, seed=0)
+        >>> model = model.learn(1_024)
+        >>> reward, deviation = evaluate_policy(model, model.make_env(4), n_eval_episodes=4)
+        >>> model.num_timesteps
+        1024
 
     Args:
         env: an id; a function that makes an environment; or a VecEnv, stepped in this process (engine "inline").
