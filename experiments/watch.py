@@ -87,7 +87,10 @@ def _run(given: list[str]) -> int:
         check_video(video)
     which, modes = options.get("CHECKPOINT", "latest"), ("ansi", "rgb_array") if video is None else ("rgb_array",)
     try:
-        viewer = Viewer(chosen_run(options), which, modes, is_set(options, "GREEDY"), seed)
+        folder = chosen_run(options)
+        if sys.stdout.isatty():
+            print(f"loading {folder.path}; the first run after installation compiles its loops, too", flush=True)
+        viewer = Viewer(folder, which, modes, is_set(options, "GREEDY"), seed)
         scenes = viewer.scenes(fresh_seeds(viewer.settings.config, episodes, seed))
         if video is None:
             watch(scenes, viewer.title, fps)

@@ -10,6 +10,7 @@ from imageio_ffmpeg import get_ffmpeg_exe
 from tiny_runs import FRAMES, TINY, tiny
 
 from agents.checkpoint import CheckpointStore
+from e3b_gym.envs.play import CLEAR
 from experiments.players import load_player
 from experiments.runs import RunFolder
 from experiments.train import main as train
@@ -46,6 +47,14 @@ def test_every_agent_is_shown_with_its_bonus(trained, capsys):
     assert "@" in out  # the agent on Rooms' map
     assert "█" in out
     assert "after 64 frames" in out
+
+
+def test_a_terminal_says_what_it_waits_for(trained, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main([f"RUN={trained}", "EPISODES=1", "FPS=1000"]) == 0
+    before, *scenes = capsys.readouterr().out.split(CLEAR)
+    assert before.startswith(f"loading {trained}")
+    assert len(scenes) > 1
 
 
 @pytest.mark.parametrize("suite", ["minihack", "minigrid"])
