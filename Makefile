@@ -90,7 +90,7 @@ dist: $(STAMP)  ## sdist and wheel in dist/, checked by twine and installed into
 	build/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	cd build && empty/bin/python -c "import e3b_gym; print('installed', e3b_gym.__version__, e3b_gym.__file__)"
 
-test: $(RAY)  ## run the tests (about 6 minutes on 2 cores)
+test: $(RAY)  ## run the tests (about 5 minutes on 2 cores)
 	$(PYTEST)
 
 test-slow: $(RAY)  ## run the longer proofs too

@@ -85,7 +85,7 @@ class CheckpointStore:
         return sorted(found, key=_number)
 
     def save(self, state: dict[str, Any], frames: int, score: float | None = None) -> Path:
-        """Writes a checkpoint; when this returns, no kill and no power cut undoes it.
+        """Writes a checkpoint; once this returns, it survives a kill or a power cut.
 
         Args:
             state: tensors and plain data (str, int, float, bool, None) in dicts, lists and tuples.
@@ -133,7 +133,7 @@ class CheckpointStore:
         for path in paths:
             try:
                 checkpoint = read(path, self.agent)
-            except (CheckpointError, FileNotFoundError) as error:  # the writer may have removed it meanwhile
+            except (CheckpointError, FileNotFoundError) as error:  # the writer may have removed it in the meantime
                 problems.append(str(error))
                 continue
             if problems:
@@ -169,7 +169,7 @@ class SavingTrainee:
         self.extra: dict[str, Any] = {}
 
     def save_into(self, folder: Path) -> None:
-        """Checkpoints go there."""
+        """Sets the folder of the checkpoints."""
         self._store = CheckpointStore(folder, self._agent, self._keep)
 
     def load_from(self, folder: Path | None) -> Checkpoint | None:

@@ -25,6 +25,6 @@ def networks_for(config: RunConfig) -> Networks:
 
 
 def env_options_for(config: RunConfig) -> dict[str, Any]:
-    """The options that the run's environments are made with: what its networks need, and what was chosen."""
+    """The options of the run's environments: those that its networks need, and those that were chosen."""
     needed = networks_for(config).env_options if config.has_networks else {}
     return {**needed, **config.env_options}

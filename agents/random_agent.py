@@ -80,7 +80,7 @@ class RandomForwardConfig(RandomConfig):
 
 
 class RandomPlayer:
-    """Acts without looking; see `agents.protocols.Player`.
+    """Acts at random; see `agents.protocols.Player`.
 
     Args:
         config: the run.
@@ -105,7 +105,7 @@ class RandomPlayer:
         if greedy:
             raise ValueError(f"GREEDY=1 takes the most probable action, but {config.name} has no policy")
         self._chances, self._spaces = config.chances, spaces
-        self._actions = copy.deepcopy(spaces[1])  # the space draws from a generator, and that is the environment's
+        self._actions = copy.deepcopy(spaces[1])  # the environment draws from its own
         self._actions.seed(seed)
         self._generator = np.random.default_rng(seed)
 

@@ -1,4 +1,4 @@
-"""Connects this process to a Ray cluster, and refuses in one line what cannot work there.
+"""Connects this process to a Ray cluster; what cannot work there raises an error of one line.
 
 Every machine of a cluster needs the same Python, the same Ray and the same checkout of this repository
 (docs/scaling.md). Ray refuses machines with another Python or Ray; the checkouts are compared here.
@@ -28,7 +28,7 @@ import e3b_gym
 
 _ANSWER_SECONDS = 20.0  # for the head of a cluster to answer
 _NODE_SECONDS = 120.0  # for a machine to tell which code it has; a first worker may take a while to start
-ENVIRONMENT = {  # of a Ray that is started here
+ENVIRONMENT = {  # of a Ray started here
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # or it warns of a change to come
     "RAY_worker_niceness": "0",  # as actors in processes; Ray's own 15 starves them on a busy machine
@@ -56,10 +56,10 @@ def connect(address: str | None, cores: int, purpose: str, each: int = 1, gpus: 
     Args:
         address: host:port of the head, "auto" for the cluster that this machine is a node of; None starts a Ray for
             this process only, with as many cores as are asked for.
-        cores: that must be there.
+        cores: number that the cluster must have.
         purpose: who needs them, for the error.
         each: how many of them must be on the same machine.
-        gpus: that must be there.
+        gpus: number that the cluster must have.
 
     Raises:
         ImportError: Ray is not installed.
@@ -149,7 +149,7 @@ def _require_answer(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
         raise ValueError(f"ray_address is host:port of a cluster's head, or auto; got {address!r}")
-    # In another process: Ray's client of a server that is not Ray's may wait for ever, and keeps Ctrl-C waiting.
+    # In another process: Ray's client of a server that is not Ray's may wait forever and blocks Ctrl-C.
     command = [sys.executable, "-m", "ray.scripts.scripts", "status", f"--address={address}"]
     try:
         socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()

@@ -5,17 +5,16 @@
     python -m benchmarks.envs SUITE=VizDoom       one suite
     python -m benchmarks.envs IDS="[ID, ID]"        some ids
 
-The bars (PASS or FAIL; a FAIL makes the exit code 1) are what MiniHack here promises against the stock package: levels
-drawn by MiniGrid reset at least 2x as fast (the slowest id counts), crops are cut at least 5x as fast, and 32 games in
-one process step at least 1.5x as fast as in SB3's DummyVecEnv and in Gymnasium's SyncVectorEnv.
+The targets (PASS or FAIL; a FAIL makes the exit code 1) compare MiniHack here with the stock package: levels drawn by
+MiniGrid reset at least 2x as fast (the slowest id counts), crops are computed at least 5x as fast, and 32 games in one
+process step at least 1.5x as fast as in SB3's DummyVecEnv and in Gymnasium's SyncVectorEnv.
 
-Ours and stock take turns, so that load on the machine hits both alike; medians are reported, and x is how many
-times faster ours is. Stock is what a user assembles from the simulator and
-Gymnasium's wrappers to get the same kind of observation: for MiniGrid the registered environment, for VizDoom
-`VizdoomMyWayHome-v1` with max-and-skip, resize, gray and stack wrappers. Stock VizDoom then draws six 320x240 colour
-screens a step where ours draws three 160x120 gray ones, so the ratio is mostly the smaller picture. Stock MiniHack
-drops the running game at a reset, leaving 2 kB of memory behind; ours ends it, within the time shown. A dash: stock has
-no such id, or crashes.
+Ours and stock alternate, so that load on the machine affects both equally. Medians are reported; x is how many times
+faster ours is. Stock is what a user assembles from the simulator and Gymnasium's wrappers to get the same kind of
+observation: for MiniGrid the registered environment, for VizDoom `VizdoomMyWayHome-v1` with max-and-skip, resize, gray
+and stack wrappers. Stock VizDoom then draws six 320x240 colour screens per step and ours three 160x120 gray ones, which
+explains most of the ratio. Stock MiniHack drops the running game at a reset, which leaks 2 kB of memory; ours ends it,
+within the time shown. A dash: stock has no such id, or crashes.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def run_all(options: SimpleNamespace) -> int:
     print(f"{'id':{width}} {'steps/s':>10} {'reset ms':>9} {'steps/s':>10} {'reset ms':>9} {'steps':>7} {'reset':>7}")
     resets: dict[str, float] = {}
     missed = 0
-    # Stock VizDoom litters the working directory.
+    # Stock VizDoom writes files to the working directory.
     with TemporaryDirectory() as elsewhere, contextlib.chdir(elsewhere):
         for id in ids:
             measured = measure(id, rounds, steps)

@@ -1,6 +1,6 @@
 """MiniHack's bars, ours against the stock package: crops, and 32 games in one process. Run by `benchmarks.envs`.
 
-Both sides return glyphs, blstats, message and a 9x9 crop, and take turns within one run; medians of wall-clock time.
+Both sides return glyphs, blstats, message and a 9x9 crop, and alternate within one run; medians of wall-clock time.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m benchmarks.impala [QUICK=1] [ROUNDS=N] [SECONDS=S] [JSON=FILE]
 
 Real MiniHack, actors and a learner in processes of one thread each, E3B and no bonus, the fast and the paper's network,
-every frame learned from once as IMPALA does, against a stand-in of the authors'
-loop with the same network sizes (`benchmarks.impala_authors`: one copy on each of the same two cores). Contenders take
-turns in one run, and the median over the rounds counts. Times are wall-clock, so the machine should be idle: the load
-before the run is printed. Exit code 1: a target is missed.
+one pass over every frame as in IMPALA, compared with a stand-in of the authors' loop with the same network sizes
+(`benchmarks.impala_authors`: one copy on each of the same two cores). Contenders alternate in one run, and the median
+over the rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed. Exit
+code 1: a target is missed.
 """
 
 from __future__ import annotations

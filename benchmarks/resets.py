@@ -1,15 +1,15 @@
-"""What a MiniHack reset costs, now and in another checkout, and whether it stays the same over many resets.
+"""The cost of a MiniHack reset, here and in another checkout, and whether it stays the same over many resets.
 
     python -m benchmarks.resets                                   milliseconds per reset, and per frame of a beginner
     python -m benchmarks.resets AGAINST=PATH                      the same, with the checkout at PATH in turns
     python -m benchmarks.resets DRIFT=1000000 GAMES=16            time, memory, files and processes over so many resets
     python -m benchmarks.resets AGAINST=PATH DRIFT=N JSON=FILE     both, into a file
 
-Each checkout runs in a process, and the two take turns, so that load on the machine hits both alike; times are CPU
-time, medians over the rounds. Both get the same seeds, and must show the same observations. A beginner takes random
-actions, and falls into the lava within some steps: most of its time is resets and the ends of games.
-A run of `DRIFT=` plays one step after each reset. Its times stand next to those of a fixed piece of work, since a busy
-machine is slower for both.
+Each checkout runs in its own process, and the two alternate, so that load on the machine affects both equally; times
+are CPU time, medians over the rounds. Both get the same seeds and must return the same observations. A beginner takes
+random actions and falls into the lava within some steps, so most of its time is resets and the ends of games.
+A run of `DRIFT=` plays one step after each reset. It also reports the time of a fixed piece of work, since a busy
+machine slows both down.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROMISED = 1.6
 
 
 class Checkout:
-    """A process that plays with the library of one checkout."""
+    """A process that plays with the code of one checkout."""
 
     def __init__(self, path: Path, task: str) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class Checkout:
             raise RuntimeError(f"{path}: the process took the library from {library}; give the root of a checkout")
 
     def ask(self, *request: Any) -> Any:
-        """Has the process do something; its answer."""
+        """Sends the process a request; returns its answer."""
         pipes = self._process.stdin, self._process.stdout
         if pipes[0] is None or pipes[1] is None:
             raise RuntimeError("the process has no pipes")
@@ -182,7 +182,7 @@ def drift(task: str, resets: int, games: int) -> Iterator[dict[str, float]]:
 
 
 def _fixed_work() -> float:
-    """CPU seconds of something that takes the same effort each time, in and out of the cache."""
+    """CPU seconds of a fixed computation, in and out of the cache."""
     data = bytes(4_000_000)
     started = time.process_time()
     for _ in range(10):
@@ -195,7 +195,7 @@ def _bytes_of(directory: Path) -> int:
 
 
 def drift_summary(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Last tenth against first tenth of the rows, the very first left out (it compiles and fills caches)."""
+    """Compares the last tenth of the rows with the first one, without the very first row, which compiles."""
     rows = rows[1:]
     tenth = max(len(rows) // 10, 1)
 

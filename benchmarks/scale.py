@@ -1,4 +1,4 @@
-"""What more cores and machines bring: frames/s by engine, the cost of transport, and what follows for a cluster.
+"""Speed with more cores and machines: frames/s by engine, the cost of transport, and an estimate for clusters.
 
     python -m benchmarks.scale [QUICK=1] [ROUNDS=N] [SECONDS=S] [NETWORK=GBIT] [JSON=FILE]
 
@@ -6,9 +6,9 @@ Real MiniHack, E3B, the fast network, every frame learned from once, one thread 
 and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors: with the environments and the
 batch of one learner divided between them, and with as many each as the one learner has. Two independent runs side by
 side show what two cores of this machine can give at most, since they share its memory and cache. Then bytes and
-microseconds of an unroll and of the published weights, and a table of what 1, 8 and 64 machines like this one would
-give, with the assumption of each line: the table is computed, not measured. Contenders take turns in one run, and the
-median over the rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed.
+microseconds of an unroll and of the published weights, and a table of the speed of 1, 8 and 64 machines like this one,
+with the assumption of each line: the table is computed, not measured. Contenders alternate in one run, and the median
+over the rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed.
 Exit code 1: a target is missed.
 """
 

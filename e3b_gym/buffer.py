@@ -3,11 +3,11 @@
     obs[0] -action[0]-> obs[1] -action[1]-> ... -> obs[T]
 
 `UnrollBuffer` stores each observation once, in arrays [T+1, N] that an actor or a wrapper fills. Terminal observations
-have a separate array, of which only the rows that are written cost memory. The arrays are numpy's, whose small
-operations cost a third of torch's.
+have a separate array, whose rows use memory only once they are written. The arrays are numpy's, whose small operations
+take a third of the time of torch's.
 
-An environment that resets itself already shows the next episode in the step that ends one. The terminal observation,
-in which the step really arrived, is reported separately; `EndingReader` reads it:
+In the step that ends an episode, an environment that resets itself returns the first observation of the next one. The
+terminal observation, where the step really arrived, is reported separately; `EndingReader` reads it:
 
     Stable-Baselines3     infos[env]["terminal_observation"]
     Gymnasium, SAME_STEP  infos["final_obs"][env], and the ended episode's infos in infos["final_info"]

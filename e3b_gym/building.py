@@ -1,4 +1,4 @@
-"""Builds a running bonus from a BonusConfig; the same for every wrapper."""
+"""Builds an OnlineExplorer from a BonusConfig, for every wrapper."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build_explorer(
 
 
 def check_spaces(bonus: Bonus, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-    """A bonus built for other spaces is an error here, not a shape mismatch somewhere inside its network."""
+    """Raises ValueError for a bonus built for other spaces, before its network fails with a shape mismatch."""
     for name, ours, theirs in (
         ("observation", bonus.observation_space, observation_space),
         ("action", bonus.action_space, action_space),

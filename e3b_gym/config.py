@@ -156,7 +156,7 @@ class BonusConfig:
         if self.extrinsic == 0:
             reasons["penalties"] = "extrinsic=0 ignores all rewards of the environment"
         if self.method is None:
-            return reasons
+            return {**reasons, "seed": "the bonus object has its weights already"}
         if "encoder" in self.options:
             reasons["dim"] = "it is the size of the generic encoder, and encoder= is given"
         representation = (method_defaults(self.method) | dict(self.options)).get("representation", "inverse")

@@ -37,7 +37,7 @@ class TrainerConfig:
 
 def minibatches(unroll: Unroll, config: TrainerConfig, order: torch.Generator) -> Iterator[Unroll]:
     """Every transition once: windows of time x groups of environments, in random order."""
-    # Few environments make up for it with longer windows.
+    # With few environments the windows are longer.
     window = min(unroll.num_steps, max(config.window, math.ceil(config.batch_size / unroll.num_envs)))
     group = max(1, config.batch_size // window)
     pieces = [
@@ -66,6 +66,6 @@ def train_on(unroll: Unroll, explorer: Explorer, config: TrainerConfig, order: t
 
 @torch.no_grad()
 def _diagnostics(unroll: Unroll, explorer: Explorer, config: TrainerConfig, order: torch.Generator) -> dict[str, float]:
-    """On one minibatch: these are for curves, and a whole rollout would cost a forward pass."""
+    """Diagnostics of one minibatch; those of a whole rollout would cost a forward pass."""
     batch = next(minibatches(unroll, config, order)).to(explorer.device)
     return explorer.bonus.diagnostics(explorer.bonus.embed(batch), batch)

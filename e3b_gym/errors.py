@@ -24,11 +24,11 @@ class UnsupportedSpaceError(ValueError):
 
 
 class ContractError(ValueError):
-    """A bonus breaks a promise that `check_bonus` tests."""
+    """A bonus violates a requirement that `check_bonus` tests."""
 
 
 class DamagedFileError(ValueError):
-    """A file cannot be read: cut short, overwritten, or written by something else."""
+    """A file cannot be read: it is truncated, overwritten, or of another program."""
 
 
 class DivergedError(RuntimeError):

@@ -28,7 +28,7 @@ from e3b_gym.unroll import Unroll
 
 
 class Peers(Protocol):
-    """Learners that take the same steps from different experience, as one of them sees the others.
+    """The other learners, seen from one of them. All take the same optimiser steps, each from its own experience.
 
     Attributes:
         size: how many there are, this one included.
@@ -43,12 +43,12 @@ class Peers(Protocol):
         """Starts to add up the gradients of the weights over the learners.
 
         Returns:
-            Waits for the sums and puts them in place of the gradients, which must not be used before.
+            A function that waits for the sums and replaces the gradients, which must not be used before.
         """
 
 
 class Alone:
-    """The peers of a single learner: every exchange does nothing."""
+    """The peers of a single learner: every exchange is a no-op."""
 
     size = 1
 
@@ -183,7 +183,7 @@ class Explorer:
         return self.mixer.combine(reward, intrinsic), intrinsic
 
     def backward(self, features: Any, unroll: Unroll) -> tuple[dict[str, float], float]:
-        """Leaves the clipped gradients of the bonus's losses with its weights; returns the losses and their norm."""
+        """Computes the clipped gradients of the bonus's losses; returns the losses and the norm of the gradients."""
         return self.start_backward(features, unroll)()
 
     @torch.enable_grad()  # ARS steps its environments, and so calls back, under no_grad
@@ -237,8 +237,8 @@ def start_backward(
     """Computes the gradients of the losses' sum, and starts to average them over all learners.
 
     Returns:
-        Waits for the average and leaves it, clipped to the norm `limit`, with the optimiser's weights. It returns the
-        losses by name and the norm before clipping.
+        A function that waits for the average and stores it, clipped to the norm `limit`, as the gradients of the
+        optimiser's weights. It returns the losses by name and the norm before clipping.
 
     Raises:
         NonFiniteError: A loss is NaN or infinite; the second step raises it for a gradient. The weights are as before.
@@ -263,7 +263,7 @@ def start_backward(
 
 
 def _clip(gradients: list[Tensor], limit: float) -> float:
-    """Returns their norm; scales them where it is above the limit."""
+    """Returns the norm of the gradients; scales them if it exceeds the limit."""
     length = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]).norm()
     if torch.isfinite(length) and length > limit:  # most need none, and a pass over all costs as much as a step
         for gradient in gradients:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: a crash, a kill or a full disk leaves the earlier content."""
+"""Atomic writes: after a crash, a kill or a full disk a file has its earlier content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNFINISHED = ".part"
 
 @contextmanager
 def atomic_write(path: str | Path, *, shared: bool = False) -> Iterator[Path]:
-    """Gives the path of a temporary file next to `path`, which replaces `path` when the block ends.
+    """Yields the path of a temporary file next to `path`, which replaces `path` when the block ends.
 
     After an error in the block the temporary file is removed and `path` is unchanged. On return the content is on the
     disk.

@@ -166,7 +166,7 @@ class E3BReward(_Explored, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     """Adds an exploration bonus to the rewards of a single Gymnasium environment. Arguments as in `E3BVectorReward`.
 
     Around Gymnasium's Autoreset wrapper the step that only resets gets no bonus.
-    Its `spec` says `nondeterministic`: the reward depends on what was seen before this episode too.
+    Its `spec` says `nondeterministic`: the reward also depends on earlier episodes.
 
     Examples:
         >>> import gymnasium

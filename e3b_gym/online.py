@@ -117,14 +117,14 @@ class Recorder:
         if self._buffer is None or steps == 0:
             raise ValueError("nothing is recorded yet; step the environments first")
         first, last = self._row - steps, self._row
-        # Rows of a ring that has turned are put in order by a copy. Negative rows count from the ring's end.
+        # Rows that wrap around the end of the ring are put in order by a copy. Negative rows count from the ring's end.
         turned = first < 0
         step_rows: Rows = [*range(first, last)] if turned else slice(first, last)
         obs_rows: Rows = [*range(first, last + 1)] if turned else slice(first, last + 1)
         return self._buffer.read(obs_rows, step_rows, self._step_starts[first], with_logits=self._with_logits >= steps)
 
     def clear(self) -> None:
-        """Forgets the steps; the present observation stays."""
+        """Drops the steps and keeps the present observation."""
         self._count = self._with_logits = 0
         if self._buffer is not None:
             for leaf in tree_leaves(self._buffer.obs):

@@ -18,7 +18,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
     """Takes over `state`.
 
     Raises:
-        ValueError: `state` does not fit the optimiser's weights or lacks a part; the optimiser is not to be used.
+        ValueError: `state` does not fit the optimiser's weights or lacks a part; do not use the optimiser afterwards.
     """
     own = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict(dict(state))
@@ -26,7 +26,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, expected: list[dict[str, Any]]) -> None:
-    """Raises ValueError where options are not like those of the groups `expected`, or moments do not fit weights."""
+    """Raises ValueError if options have other types than in the groups `expected`, or moments do not fit weights."""
     for group, options in zip(optimizer.param_groups, expected, strict=True):
         for name, value in options.items():
             if name != "params" and not _alike(group.get(name, "missing"), value):

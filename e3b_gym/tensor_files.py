@@ -1,7 +1,7 @@
 """Files of tensors and plain values (str, int, float, bool, None) in dicts, lists and tuples. Reading runs no code.
 
-A file carries a checksum of its content, so that a value that a disk, a program or a hand has changed is found when the
-file is read, not in the middle of training. Files without one (of earlier versions) are read all the same.
+A file contains a checksum of its content, so that a changed value is detected when the file is read, not in the middle
+of training. Files without one (of earlier versions) are read without this check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLAIN = (str, int, float, bool, type(None), Tensor, nn.Parameter)
 
 
 def save_tensors(path: str | Path, content: dict[str, Any]) -> None:
-    """Writes `content`, all or nothing; tensors of other devices as they are on the CPU.
+    """Writes `content`, all or nothing; tensors of other devices are stored as CPU tensors.
 
     Raises:
         ValueError: `content` holds something that `load_tensors` could not read back; nothing was written.
@@ -55,7 +55,7 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
 
     Args:
         path: the file.
-        mapped: read tensors from the disk when they are first used, without a look at checksums; the file must not
+        mapped: read tensors from the disk when they are first used, without verifying checksums; the file must not
             change until then.
 
     Raises:
@@ -80,7 +80,7 @@ def load_tensors(path: str | Path, *, mapped: bool = False) -> Any:
 
 
 def _verify(path: str | Path) -> None:
-    """Raises where the content is not what its checksums say; torch.load accepts flipped bits."""
+    """Raises DamagedFileError if the content does not match its checksums; torch.load accepts flipped bits."""
     with zipfile.ZipFile(path) as archive:
         if (damaged := archive.testzip()) is not None:
             raise DamagedFileError(f"the checksum of its part {damaged} is wrong")

@@ -5,7 +5,7 @@ same    agrees where that interval holds 0, disagrees where it does not
 solves  agrees with a mean score of at least 0.5, disagrees with at most 0.1
 fails   agrees with a mean score of at most 0.1, disagrees with at least 0.5
 
-What is in between is undecided, and so is a difference between single seeds. Means are over the tasks that were run.
+Anything in between is undecided, and so is a difference between single seeds. Means are over the tasks that were run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with what the runs say about it."""
+    """A claim with its verdict and the numbers behind it."""
 
     claim: Claim
     verdict: Verdict

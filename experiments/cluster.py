@@ -93,7 +93,7 @@ class RayScheduler(Scheduler):
         self._end(job, state, note)
 
     def stop(self) -> None:
-        """Asks the tasks to end. Those that run read it in the mark; Ray drops those that wait for a core."""
+        """Asks the tasks to end. Running tasks read it from the mark; Ray drops those that wait for a core."""
         self._mark.write_text(_STOP)
         for job in self.active:
             ray.cancel(self._tasks[job.folder])
@@ -137,8 +137,8 @@ def train_and_measure(run: Run, root: Path, frames: int, mark: Path) -> tuple[St
 def _interrupts_noted() -> Iterator[Callable[[], bool]]:
     """Gives the block a function that returns whether Ray has cancelled the task.
 
-    Ray cancels by a KeyboardInterrupt, which may come anywhere: between the start of a training process and the line
-    that notes its id, the process would be forgotten and train on.
+    Ray cancels by a KeyboardInterrupt, which may be raised anywhere. Between the start of a training process and the
+    line that stores its id, the process would be lost and continue to train.
     """
     got: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: got.append(number))
@@ -149,7 +149,7 @@ def _interrupts_noted() -> Iterator[Callable[[], bool]]:
 
 
 def _is_stopped(mark: Path) -> bool:
-    """Whether the scheduler has asked all tasks to stop, or has ended."""
+    """Whether the scheduler has asked all tasks to stop or has ended."""
     try:
         return mark.read_text() == _STOP
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How much of homes that training never saw does an agent reveal? The paper's measure for Habitat, with its pictures.
+"""Measures how much of unseen homes an agent reveals: the paper's measure for Habitat, with its pictures.
 
     make homes RUNS="runs/Habitat-FloorPlan-v0/e3b-... ..." [EPISODES=100] [SPLIT=val] [SEED=0] [MAX_STEPS=500]
         [CHECKPOINT=latest] [PICTURES=2] [RANDOM=1] [OUT=runs/homes]
@@ -61,7 +61,7 @@ OPTIONS = ("RUNS", "EPISODES", "SPLIT", "MAX_STEPS", "CHECKPOINT", "PICTURES", "
 
 @dataclass(frozen=True)
 class Agent:
-    """A run, or a random agent that is always compared (`folder` None), and where it plays."""
+    """A run, or one of the random agents (`folder` None), and its environment."""
 
     title: str
     settings: Settings
@@ -90,7 +90,7 @@ def read_runs(paths: Sequence[str]) -> list[Agent]:
 
 
 def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
-    """The method; where it has several runs, with agent and seed, or with the run's folder."""
+    """The method; if it has several runs, with agent and seed, or with the run's folder."""
     for parts in (1, 3, 4):
         if sum(other[:parts] == name[:parts] for other in names) == 1:
             return ", ".join(name[:parts])
@@ -98,7 +98,7 @@ def _title(name: tuple[str, ...], names: Sequence[tuple[str, ...]]) -> str:
 
 
 def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
-    """The runs, and in the first one's homes the random agents that are not among them."""
+    """The runs, and the missing random agents in the homes of the first run."""
     first = runs[0].settings
     options = {**env_options_for(first.config), "allow_stop": False}
     missing = [name for name in RANDOM_AGENTS if all(name != run.settings.agent for run in runs)]
@@ -109,15 +109,15 @@ def with_random_agents(runs: Sequence[Agent]) -> list[Agent]:
 def measure(
     agent: Agent, episodes: int, env_options: Mapping[str, Any], seed: int, which: str, pictures: int
 ) -> tuple[list[Played], int]:
-    """An agent's episodes, and how many frames it had learned from.
+    """Returns an agent's episodes and the number of frames that it has learned from.
 
     Args:
         agent: who plays.
-        episodes: how many, in as many homes as there are.
+        episodes: how many; they are spread over the homes.
         env_options: options for all agents (split, max_steps), over the agent's own.
         seed: seed of the drawn actions.
         which: checkpoint, "latest" or "best".
-        pictures: keep what was seen in so many of the first episodes.
+        pictures: how many of the first episodes keep the area that was seen.
     """
     config = agent.settings.config
     options = {**env_options_for(config), **env_options, "coverage": True, "coverage_ratio": "navigable"}

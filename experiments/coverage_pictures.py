@@ -1,4 +1,4 @@
-"""The pictures of `experiments.coverage`: bars of coverage, and what agents saw of a home, as in the paper."""
+"""The pictures of `experiments.coverage`: bars of coverage, and the revealed part of homes, as in the paper."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def draw_bars(report: Mapping[str, Any], path: Path) -> None:
 
 
 def bar_kinds(agents: Sequence[Mapping[str, Any]]) -> list[Patch]:
-    """The colours of the bars, those that there are."""
+    """The colours of the kinds of agents that occur."""
     frames = sorted({agent["frames"] for agent in agents if agent["frames"]})
     trained = " to ".join(short(count) for count in dict.fromkeys(frames[:1] + frames[-1:]))
     kinds = {LEARNED: f"trained without reward, {trained} frames", RANDOM: "random actions"}
@@ -80,7 +80,7 @@ def bar_kinds(agents: Sequence[Mapping[str, Any]]) -> list[Patch]:
 
 
 def draw_trajectories(sights: Mapping[str, Sequence[Sight]], path: Path) -> None:
-    """A row for every episode that was kept, a column for every agent; a row is one home from one start."""
+    """Draws a row per episode (one home, one start) and a column per agent."""
     rows = max(len(column) for column in sights.values())
     if not rows:
         return

@@ -26,7 +26,7 @@ class Acting(Protocol):
 
 @dataclass(frozen=True)
 class Played:
-    """One episode: the home's name, the share of it that was revealed, how long it took, what there was to see."""
+    """One episode: the home's name, the share of it that was revealed, its length, and what was seen."""
 
     home: str
     coverage: float
@@ -35,7 +35,7 @@ class Played:
 
     @classmethod
     def by(cls, env: HabitatExploration, keep: bool) -> Played:
-        """The episode that has just ended; `keep` what there was to see."""
+        """The episode that has just ended; `keep`: with the area that was seen."""
         seen = env.exploration
         home, share = str(env.habitat.current_episode.scene_id), float(seen.get_metric())
         areas = seen.navigable.astype(np.uint8) + seen.seen
@@ -44,7 +44,7 @@ class Played:
 
 
 def spread(scenes: Sequence[str], count: int) -> list[int]:
-    """Numbers of `count` episodes: the first in every home, then the second ones; `scenes` has the home of each."""
+    """Numbers of `count` episodes, given their homes: the first one of every home, then the second ones."""
     before: Counter[str] = Counter()
     rounds = []
     for number, scene in enumerate(scenes):
@@ -56,9 +56,9 @@ def spread(scenes: Sequence[str], count: int) -> list[int]:
 def play(
     envs: Sequence[HabitatExploration], player: Acting, episodes: Sequence[int], pictures: int = 0
 ) -> Iterator[Played]:
-    """The episodes with these numbers, as many at a time as there are environments."""
+    """Plays the episodes with these numbers, as many at a time as there are environments."""
     for first in range(0, len(episodes), len(envs)):
-        # The last batch may have fewer episodes; a player's batch must not, so the others stand still.
+        # The last batch may have fewer episodes; a player's batch may not, so the other environments do not step.
         numbers = [episodes[min(first + i, len(episodes) - 1)] for i in range(len(envs))]
         obs = [env.reset(options={"episode": number})[0] for env, number in zip(envs, numbers, strict=True)]
         playing = first + np.arange(len(envs)) < len(episodes)

@@ -1,7 +1,7 @@
 """progress.csv, the curve of a run: rows of named numbers, one per `log_seconds`.
 
-A kill or a full disk can leave half a row at the end, a disk can return garbage. What is not a whole row is dropped
-with a warning when a run resumes; a row that could not be written is written with the next one.
+A kill or a full disk can leave an incomplete row at the end, and a disk can return garbage. Such rows are dropped with
+a warning when a run resumes; a row that could not be written is written with the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CurveWarning(RuntimeWarning):
 
 
 class Curve:
-    """The file of a run in training; a name that is new adds a column.
+    """The curve of a run in training; a new name adds a column.
 
     Args:
         path: path of the file. It is not changed before the first `write`.
@@ -52,12 +52,12 @@ class Curve:
         self._put(None if fresh or not self._on_disk else row)
 
     def close(self) -> None:
-        """Tries once more to write what could not be written."""
+        """Retries to write the rows that could not be written."""
         if self._rows and not self._on_disk:
             self._put(None)
 
     def _put(self, row: Mapping[str, Any] | None) -> None:
-        """Appends a row to the file, or without one writes all rows again; warns if that failed."""
+        """Appends a row to the file, or without one rewrites all rows; warns if that fails."""
         self._on_disk = False
         try:
             if row is None:
@@ -92,13 +92,13 @@ class Curve:
 
 
 def read_curve(path: Path, upto: int | None = None) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and the whole rows of a curve; no columns where the header cannot be read.
+    """Returns the columns and the complete rows of a curve; no columns if the header cannot be read.
 
     Args:
         path: path of a progress.csv.
         upto: leave out later frames.
     """
-    *lines, tail = path.read_bytes().split(b"\n")  # every whole line has an end
+    *lines, tail = path.read_bytes().split(b"\n")  # every complete line has an end
     cells = [_cells(line) for line in lines]
     columns = cells[0] if cells else None
     if columns is None or columns[0] != "frames" or len({*columns}) < len(columns):

@@ -1,4 +1,4 @@
-"""Why does a run explore, or why not? Its agent plays some episodes, and one screen shows what to change.
+"""Why does a run explore, or not? Plays some episodes with its agent and shows on one screen what to change.
 
     make doctor RUN=runs/... [EPISODES=20] [SEED=0] [CHECKPOINT=latest|best]
 

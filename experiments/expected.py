@@ -13,7 +13,7 @@ from experiments.runs import RunFolder
 from experiments.settings import Settings, complete
 
 STORED = Path(__file__).resolve().parent.parent / "results" / "runs"
-# What may differ: it changes how long training takes, not what is learned from a frame.
+# These may differ: they change how long training takes, not what is learned from a frame.
 MAY_DIFFER = ("seed", "steps", "engine", "threads", "device", "ray_address", "env_options")
 
 

@@ -2,7 +2,7 @@
 
     make export RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=200] [SEED=0] [OUT=agents/trained/<id>]
 
-`agents.exported` describes the files. What is measured is the exported agent, as read back from them: success and
+`agents.exported` describes the files. The measurement uses the exported agent, read back from them: success and
 return (`make evaluate`), or coverage in Habitat (`make homes`). In agents/trained, `make agents` lists it and
 `make watch ENV=<id>` plays it.
 """
@@ -45,7 +45,7 @@ def _run(given: list[str]) -> int:
     try:
         measure(target, episodes, seed)
     except BaseException:
-        shutil.rmtree(target.path)  # an agent that was not measured is not to be shipped
+        shutil.rmtree(target.path)  # an agent without a measurement is not shipped
         raise
     forget_folders(target.path)
     for file in sorted(target.path.glob("*.npz")):
@@ -75,7 +75,7 @@ def export(source: RunFolder, out: Path, which: str = "latest") -> RunFolder:
 
 
 def forget_folders(folder: Path) -> None:
-    """Absolute folders in the recorded commands, which mean nothing on another machine, become names."""
+    """Replaces absolute folders in the recorded commands by their names: they mean nothing on another machine."""
     for file in (file for file in folder.iterdir() if file.suffix in (".yaml", ".json")):
         text = file.read_text()
         with atomic_write(file) as temporary:
@@ -92,7 +92,7 @@ def kind_of(settings: Settings) -> str:
 
 
 def measure(folder: RunFolder, episodes: int, seed: int = 0) -> None:
-    """Plays the exported agent in unseen environments and writes what it did to its folder."""
+    """Measures the exported agent in unseen environments and writes the result to its folder."""
     suite = suite_of(folder.load()[0].config.env)
     if suite is None or not suite.reward_free:
         evaluate(folder, episodes, seed)

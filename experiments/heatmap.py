@@ -4,8 +4,8 @@
     python -m experiments.heatmap RUN=runs/heatmap [EPISODES=20] [SEED=0] [OUT=docs/images/heatmap.png]
 
 Plays some episodes and draws the one that visits most cells: the bonus of a visit to each cell, and the bonus step by
-step, relative to the episode's average step. The count sees the same steps. With a clock no two observations are equal,
-so it is 1 at every step.
+step, relative to the average step. The count gets the same steps. With a clock no two observations are equal, so
+it is 1 at every step.
 """
 
 from __future__ import annotations

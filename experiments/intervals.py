@@ -1,4 +1,4 @@
-"""95 % intervals of what was measured a number of times."""
+"""95 % intervals of repeated measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Interval of a share (Wilson 1927); holds its level near 0 and 1, too."""
+    """Interval of a share (Wilson 1927); its coverage is right near 0 and 1, too."""
     from scipy.stats import binomtest  # type: ignore[import-untyped]  # takes a second to import
 
     interval = binomtest(successes, trials).proportion_ci(method="wilson")

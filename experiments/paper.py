@@ -33,7 +33,7 @@ IMAGE = Method("NovelD-image", "noveld-image", prior=True)
 MESSAGE = Method("NovelD-message", "noveld-message", prior=True)
 BASELINES = (NONE, RND, ICM, RIDE, NOVELD, POSITION, IMAGE, MESSAGE)
 
-# As small as a run can be: they show that everything runs, and nothing about learning.
+# The smallest possible runs: they show that everything runs, and nothing about learning.
 SMOKE = {"n_envs": 4, "n_steps": 8, "batch_size": 16, "log_seconds": 0}
 SMOKE_FRAMES = 64
 

@@ -1,4 +1,4 @@
-"""The plots of a report. Each is drawn from a table of rows, which is written next to it as CSV; nothing else is drawn.
+"""The plots of a report. Each is drawn only from a table of rows, which is written next to it as CSV.
 
 A function returns its rows; `draw` writes <name>.csv, <name>.png and <name>.svg.
 """

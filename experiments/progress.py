@@ -72,7 +72,7 @@ class EpisodeWindow:
 
 
 class Means:
-    """Averages by name since the last `take`; numbers that are not always reported average over their own reports."""
+    """Averages by name since the last `take`; each is over the updates that reported it."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
@@ -152,7 +152,7 @@ class Progress:
         self._seconds: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that the next part of the run shows from its start."""
+        """The state from which the next part of the run continues."""
         return {"episodes": self.episodes.state_dict(), "seconds": time.monotonic() - self._start}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -175,7 +175,7 @@ class Progress:
             self._draw(update.frames, now)
 
     def finish(self, frames: int, seconds: Mapping[str, float]) -> None:
-        """Writes what is left and ends the line."""
+        """Writes the remaining values and ends the line."""
         now = time.monotonic()
         if frames > self._last_row[1]:
             self._write_row(frames, seconds, now)
@@ -213,7 +213,7 @@ class Progress:
             self._show(line + "\n")
 
     def _show(self, text: str) -> None:
-        with suppress(OSError):  # a log file on a full disk, a terminal that is gone: training continues
+        with suppress(OSError):  # a log file on a full disk, a closed terminal: training continues
             self._stream.write(text)
             self._stream.flush()
 
@@ -221,7 +221,7 @@ class Progress:
 def progress_line(
     frames: int, steps: int, pace: float, episodes: Mapping[str, float], stats: Mapping[str, float]
 ) -> str:
-    """One line; what is not known is left out."""
+    """One line; unknown values are left out."""
     left = duration(max(steps - frames, 0) / pace) if pace > 0 else "?"
     parts = [f"{short(frames)}/{short(steps)} frames", f"{pace:,.0f}/s", f"{left} left"]
     if "return" in episodes:

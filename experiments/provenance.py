@@ -1,4 +1,4 @@
-"""The origin of a number: commit, command, machine and versions, stored with every result."""
+"""The provenance of a result: commit, command, machine and versions, stored with it."""
 
 from __future__ import annotations
 

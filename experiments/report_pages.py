@@ -164,7 +164,7 @@ def _html_missing(report: Report) -> Iterator[str]:
 
 
 def _html_settings(report: Report) -> Iterator[str]:
-    """The settings of every run; runs that differ in their seed only are one entry."""
+    """The settings of every run; runs that differ only in their seed share an entry."""
     groups: dict[str, list[str]] = {}
     for result in report.results:
         config = {name: value for name, value in result.content["config"].items() if name != "seed"}

@@ -1,4 +1,4 @@
-"""Runs a figure of the paper, or a study of this library: what is missing, several runs in parallel, resumable.
+"""Runs what is missing of a figure of the paper or a study of this library: several runs in parallel, resumable.
 
     make reproduce FIGURE=aggregate SCALE=home            then: make report FIGURE=aggregate SCALE=home
 
@@ -58,7 +58,7 @@ def _run(given: list[str]) -> int:
 
 
 def make_scheduler(runs: Sequence[Run], root: Path, cores: int | None, options: Mapping[str, str]) -> Scheduler:
-    """The one of CLUSTER=; raises ValueError if it is not available."""
+    """Returns the scheduler of CLUSTER=; raises ValueError if it is not available."""
     cluster = options.get("CLUSTER")
     if cluster not in (None, "ray"):
         raise ValueError(f"CLUSTER is ray, or left out; got {cluster!r}")
@@ -74,7 +74,7 @@ def make_scheduler(runs: Sequence[Run], root: Path, cores: int | None, options: 
 
 
 def run_list(scheduler: Scheduler, studies: Sequence[Study], scale: str, options: Mapping[str, str]) -> int:
-    """Runs what is left, or prints its commands; returns the exit code."""
+    """Runs the unfinished runs, or prints their commands; returns the exit code."""
     cores, left = scheduler.cores, [job for job in scheduler.jobs if job.state is not State.FINISHED]
     if is_set(options, "DRY"):
         for job in left:
@@ -97,7 +97,7 @@ def chosen_runs(studies: Sequence[Study], scale: str, options: Mapping[str, str]
         studies = [with_seeds(study, seeds) for study in studies]
     runs = all_runs(studies, scale)
     if not runs:
-        studies[0].runs(scale)  # raises, with the scales that there are
+        studies[0].runs(scale)  # raises an error that names the scales
     runs = _named(runs, "TASKS", options, lambda run: str(run.task))
     return _named(runs, "METHODS", options, lambda run: run.method.method)
 

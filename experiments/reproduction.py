@@ -1,4 +1,4 @@
-"""docs/reproduction.md: claim by claim, what the paper shows, what was run, and whether they agree."""
+"""Writes docs/reproduction.md: for each claim of the paper the runs, and whether they agree."""
 
 from __future__ import annotations
 

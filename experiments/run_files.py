@@ -1,7 +1,7 @@
-"""What the files of a run say, checked: config.yaml, evaluation-*.json, coverage.json.
+"""Reads and checks the files of a run: config.yaml, evaluation-*.json, coverage.json.
 
-A file that was cut, edited or written by something else raises DamagedFileError with its name and the remedy; reading
-one runs no code.
+A file that is truncated, edited or of another program raises DamagedFileError with its name and the remedy. Reading a
+file runs no code.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ LOG_FILE_SECONDS = 60.0
 
 
 class RunTable:
-    """Redrawn in place in a terminal; in a file, a line where a run changes its state and one every minute.
+    """Redrawn in place in a terminal; in a file, one line per change of a run's state and one per minute.
 
     Args:
         jobs: jobs of the scheduler.

@@ -3,7 +3,7 @@
 config.yaml        the resolved settings, and where they come from: commit, versions, command
 progress.csv       the curve (`experiments.curve`); TensorBoard's events are next to it
 checkpoints/       the last few and the best
-evaluation-*.json  what `make evaluate` found
+evaluation-*.json  results of `make evaluate`
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from experiments.settings import (
     place_options,
 )
 
-# What may change when a run is resumed, because it does not change what is learned from a frame.
+# These may change when a run is resumed: they do not change what is learned from a frame.
 _FREE = ("steps", "threads", "learners", "device", "ray_address")
 MAY_CHANGE = (*_FREE, *(field.name for field in dataclasses.fields(RunOptions)))
 
@@ -61,7 +61,7 @@ class RunFolder:
         self._lock: int | None = None
 
     def hold(self) -> None:
-        """Keeps other processes from training in this folder, until `release` or the end of this one."""
+        """Prevents other processes from training in this folder, until `release` or the end of this process."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
         try:
@@ -79,7 +79,7 @@ class RunFolder:
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        """Lets others train here."""
+        """Allows other processes to train here."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -166,7 +166,7 @@ class RunFolder:
 
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-    """The settings of a resumed run, and what is new; anything that would make it another run is refused."""
+    """Returns the settings of a resumed run, and the changes; a change of what is learned raises ValueError."""
     config = settings.config
     if AGENTS[settings.agent].trainer is None:
         raise ValueError(f"AGENT={settings.agent} learns nothing, so there is nothing to resume")
@@ -186,7 +186,7 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dic
 
 
 def parse_named(config: RunConfig, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a layer by name, converted to their types; `bonus.preset` becomes all that it sets."""
+    """Options of a layer by name, converted to their types; `bonus.preset` is replaced by the options that it sets."""
     bonus = dict(chosen.get("bonus", {}))
     if "preset" in bonus:
         made = BonusConfig.parsed(config.method, **bonus).as_dict()

@@ -1,4 +1,4 @@
-"""Saver: when the checkpoints of a run are written, and what a write that fails means for it."""
+"""Saver: writes the checkpoints of a run periodically, and handles failed writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Saver:
         self._due = time.monotonic() + self._period
 
     def save_if_due(self, progress: Progress) -> None:
-        """Saves when it is time. A failure is a warning: training continues, and the next time is another chance."""
+        """Saves if a checkpoint is due. A failure is a warning: training continues, and the next save tries again."""
         if time.monotonic() < self._due:
             return
         try:
@@ -45,7 +45,7 @@ class Saver:
         self._saved = self._trainee.frames
 
     def intact(self, again: str) -> str:
-        """The newest checkpoint, and the effect of the command `again`."""
+        """Returns a text that names the newest checkpoint and what the command `again` does."""
         if not self._saved:
             return f"there is no checkpoint after frame 0 yet; to start over: {again}"
         return f"the checkpoint of frame {self._saved:,} is intact; to resume: {again}"

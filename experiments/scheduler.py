@@ -1,8 +1,8 @@
-"""Runs a list of training runs, several at a time, each by the commands that a user would type.
+"""Executes a list of training runs, several at a time, each by the commands that a user would type.
 
 A run is trained by `python -m experiments.train` and measured by `python -m experiments.evaluate` (`coverage` in
-Habitat), one process on one core. What is finished is skipped, what was interrupted is resumed. Several schedulers, on
-one machine or on several that share the folder, divide a list: each claims a run before it starts it.
+Habitat), one process on one core. Finished runs are skipped, interrupted ones resumed. Several schedulers, on one
+machine or on several that share the folder, divide a list: each claims a run before starting it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLAIMS, LOGS = ".claims", ".logs"
 
 
 class State(StrEnum):
-    """Of a run in the list."""
+    """State of a run in the list."""
 
     WAITING = "waiting"
     TRAINING = "training"
@@ -91,7 +91,7 @@ class Job:
         return self.run.measure != "frames per second"
 
     def commands(self) -> list[list[str]]:
-        """The commands that are left, in order."""
+        """The remaining commands, in order."""
         train = [self.train_command()] if self.needs_training else []
         return train + ([self.measure_command()] if self.needs_measuring else [])
 
@@ -138,7 +138,7 @@ class Scheduler:
         return self.of_state(State.TRAINING, State.MEASURING)
 
     def step(self) -> bool:
-        """Notes what has ended and starts what there is room for; False when nothing is left to do here."""
+        """Handles ended runs and starts new ones on free cores; False when nothing is left to do here."""
         for job in self.active:
             self._check(job)
         for job in self.of_state(State.WAITING, State.ELSEWHERE):
@@ -164,11 +164,11 @@ class Scheduler:
             self._start(job, State.MEASURING, job.measure_command())
 
     def _hold(self, job: Job) -> RunFolder | None:
-        """The claim on a job, which this process holds from now on; None while another one has it or trains there."""
+        """Claims a job for this process; None if another one has claimed it or trains there."""
         claim = RunFolder(self.root / CLAIMS / job.run.folder)
         try:
             claim.hold()
-            if job.folder.is_dir():  # what a scheduler that was killed has left may still save its checkpoint
+            if job.folder.is_dir():  # a job of a killed scheduler may still be saving its checkpoint
                 _require_free(job.folder)
         except ValueError:
             claim.release()
@@ -196,7 +196,7 @@ class Scheduler:
         code = None if job.process is None else job.process.poll()
         if code is None:
             return
-        if code < 0 and job.progress.frames > job.reached:  # killed, as when memory runs out: it has come further
+        if code < 0 and job.progress.frames > job.reached:  # killed, such as when memory runs out, after some progress
             self._start(job, job.state, job.train_command() if job.needs_training else job.measure_command())
         elif code != 0:
             self._end(job, State.FAILED, f"exit code {code}: {_last_line(job.log)}")
@@ -212,13 +212,13 @@ class Scheduler:
             job.claim = None
 
     def stop(self) -> None:
-        """Asks what runs to end; training saves a checkpoint first."""
+        """Asks the running jobs to end; training saves a checkpoint first."""
         for job in self.active:
             if job.process is not None:
                 job.process.terminate()
 
     def wait(self) -> None:
-        """Waits until everything that was asked to stop has ended."""
+        """Waits until all jobs that were asked to stop have ended."""
         for job in self.active:
             if job.process is not None:
                 job.process.wait()
@@ -228,19 +228,19 @@ class Scheduler:
                 self._end(job, State.STOPPED)
 
     def kill(self) -> None:
-        """Ends what runs at once; it loses what it learned since its last checkpoint."""
+        """Kills the running jobs; each loses the progress since its last checkpoint."""
         for job in self.active:
             if job.process is not None:
                 job.process.kill()
 
     def close(self) -> None:
-        """Stops what still runs, as after an error, and waits for it."""
+        """Stops jobs that still run, for example after an error, and waits for them."""
         self.stop()
         self.wait()
 
 
 def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """A process with one thread that is asked to stop when this one dies, and that Ctrl-C does not reach."""
+    """Starts a process with one thread that is asked to stop when this one dies, and that Ctrl-C does not reach."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command,
@@ -262,7 +262,7 @@ def _stop_with_parent() -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    """A folder that holds a lock and nothing else is that of a run that ended before it began."""
+    """Removes the folder of a run that ended before it started: it holds only a lock."""
     if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".lock"}:
         (folder / ".lock").unlink(missing_ok=True)
         folder.rmdir()

@@ -61,7 +61,7 @@ class Settings:
 
     @property
     def title(self) -> str:
-        """Who acts: the method and the agent, or an agent that learns nothing."""
+        """The method and the agent, or an agent that learns nothing."""
         method = self.config.method
         return self.agent if method == self.agent else f"{method} with {self.agent}"
 
@@ -119,8 +119,10 @@ def resolve(agent: str, preset: str, given: Mapping[str, Any]) -> Settings:
     general, own = preset_layers(preset, agent, env, method)
     layers = [place_options(agent, method, layer)[0] for layer in (*general, *own)]
     config = make_config(kind, env, method, [*layers, chosen])
-    typed = {**by_name(chosen), **({"method": method} if "method" in given else {})}
+    typed = {**by_name(chosen), **run, **({"method": method} if "method" in given else {})}
     reasons = config.without_effect()
+    if not learns(kind):
+        reasons |= dict.fromkeys(field_types(RunOptions), f"AGENT={agent} learns nothing")
     for option in (option for option, value in typed.items() if str(value).lower() not in ("none", "null")):
         reason = reasons.get(option, reasons.get("bonus") if option.startswith("bonus.") else None)
         if reason is not None:

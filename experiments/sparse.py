@@ -43,7 +43,7 @@ class AnyReward(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def goal_only(source: str, **options: Any) -> gym.Env[Any, Any]:
-    """An environment of Gymnasium with the reward of its goal only."""
+    """Makes an environment of Gymnasium whose only reward is that of its goal."""
     return GoalOnly(gym.make(source, **options))
 
 

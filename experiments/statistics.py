@@ -49,7 +49,7 @@ def cells(results: Sequence[Result]) -> dict[str, dict[str, list[float]]]:
 
 
 def complete(results: Sequence[Result], tasks: Sequence[str], methods: Sequence[str]) -> tuple[Scores, list[str]]:
-    """Matrices of the methods that were run on every task that at least two methods were run on, and these tasks.
+    """Matrices of the methods that were run on all tasks which at least two methods have, and these tasks.
 
     A task with more seeds than another counts with as many as the other has, so that the tasks weigh the same.
     """
@@ -129,7 +129,7 @@ def efficiency(results: Sequence[Result], scores: Scores, tasks: Sequence[str], 
 def _estimates(
     scores: Mapping[str, NDArray[Any] | tuple[NDArray[Any], ...]], function: Callable[..., Any], repeats: int
 ) -> dict[str, list[Estimate]]:
-    """The numbers that `function` makes of each entry's matrices, with their intervals."""
+    """Applies `function` to the matrices of each entry; returns the numbers with their intervals."""
     from rliable.library import get_interval_estimates
 
     found = {}
@@ -155,7 +155,7 @@ def _estimates(
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """rliable draws from NumPy's global state, whatever random_state it is given; that state is restored afterwards."""
+    """Seeds NumPy's global state, from which rliable draws even with random_state, and restores it afterwards."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     try:

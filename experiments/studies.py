@@ -1,4 +1,4 @@
-"""A study as data: tasks x methods x seeds, each run being what `make train` would make.
+"""A study as data: tasks x methods x seeds. Each run is one that `make train` would make.
 
     study = STUDIES["rooms"]                     of experiments.catalogue: the paper's figures, and our own studies
     study.runs("home")                           the list of its runs at a scale
@@ -203,7 +203,7 @@ class Study:
     def _run(self, scale: str, size: Scale, task: Task, method: Method, seed: int) -> Run:
         frames = size.frames.get(str(task)) if isinstance(size.frames, Mapping) else size.frames
         agent = size.agent or self.agent
-        # The random agents need no training, and their success may be a few in a thousand.
+        # The random agents need no training, and their success rate may be a few per thousand.
         episodes = size.episodes * (5 if not method.learns and self.measure != "coverage" else 1)
         return Run(scale, task, method, seed, agent, size.preset, frames, episodes, self.measure, size.options)
 
@@ -232,7 +232,7 @@ def all_runs(studies: Sequence[Study], scale: str) -> list[Run]:
 
 
 def _text(value: Any) -> str:
-    """The value as the command line takes it."""
+    """The value in the form of the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return "null" if value is None else str(value)

@@ -57,7 +57,7 @@ Prepared = tuple[RunFolder, Settings, Trainee, Progress]
 
 
 class Stopper:
-    """Notes a request to end the run: Ctrl-C or SIGTERM. A second Ctrl-C ends it at once."""
+    """Records a request to end the run: Ctrl-C or SIGTERM. A second Ctrl-C ends it at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare(given: list[str]) -> int | Callable[[], int]:
-    """Does all that can be refused; returns a function that trains, whose errors are not user errors."""
+    """Checks and builds everything; returns a function that trains, whose errors are not user errors."""
     options, fields = split_arguments(given, OPTIONS, FIELDS_IN_CAPITALS)
     try:
         prepared = (prepare_resumed if is_set(options, "RESUME") else prepare_new)(options, fields)
@@ -131,7 +131,7 @@ def _run_and_close(folder: RunFolder, settings: Settings, trainee: Trainee, prog
 
 
 def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepared | None:
-    """A new run. Its folder is made when everything else has worked. None where there is nothing to learn."""
+    """Prepares a new run. Its folder is made after everything else has worked. None if there is nothing to learn."""
     if "env" not in fields and options.get("RUN") and (folder := RunFolder(Path(options["RUN"]))).config_file.exists():
         raise ValueError(f"{folder.path} holds a run; resume it: {folder.command('train', 'RESUME=1')}")
     settings = resolve(options.get("AGENT", "impala"), options.get("PRESET", "home"), fields)
@@ -172,7 +172,7 @@ def _closed_on_error(folder: RunFolder, trainee: Trainee) -> Iterator[None]:
 
 
 def make_progress(folder: RunFolder, settings: Settings, trainee: Trainee) -> Progress:
-    """The curve and the line of a run, as its checkpoint has them."""
+    """Returns the curve and the status line of a run, restored from its checkpoint."""
     progress = Progress(folder.path, settings.config.steps, trainee.frames, settings.run.log_seconds)
     try:
         if trainee.extra:
@@ -195,7 +195,7 @@ def what_next(folder: RunFolder, env: str) -> str:
 
 
 def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepared:
-    """A run that is resumed, with its own settings."""
+    """Prepares a resumed run, with its own settings."""
     folder = RunFolder.existing(options.get("RUN"))
     if folder.exported:
         raise ValueError(
@@ -231,7 +231,7 @@ def prepare_resumed(options: Mapping[str, str], fields: Mapping[str, str]) -> Pr
 
 
 def require_checkpoint(folder: RunFolder) -> None:
-    """Refuses a run whose curve would be erased, because its checkpoints are gone."""
+    """Raises ValueError for a run with a curve but no checkpoints: its curve would be overwritten."""
     if any(folder.checkpoints.glob("checkpoint-*.pt")) or not folder.curve.exists():
         return
     raise ValueError(

@@ -58,7 +58,7 @@ def measured(folder: RunFolder) -> tuple[str, dict[str, Any], int]:
 
 
 def row(folder: RunFolder) -> tuple[str, ...]:
-    """What `make agents` prints about an agent."""
+    """The row of an agent in `make agents`."""
     settings, parts = folder.load()
     about = read_about(folder.path)
     name, value, episodes = measured(folder)
@@ -74,7 +74,7 @@ def row(folder: RunFolder) -> tuple[str, ...]:
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Columns of the width that they need."""
+    """Formats rows as columns that are as wide as necessary."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines)
@@ -94,7 +94,7 @@ def _run(given: list[str]) -> int:
 
 
 def nearby(path: Path) -> Path:
-    """Relative to the working directory where it lies below, as a user would write it."""
+    """Returns the path relative to the working directory if it is inside, as a user would write it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else Path(relative)
 

@@ -165,7 +165,7 @@ def watch(scenes: Iterator[Scene], title: str, fps: float) -> None:
 
 
 def arranged(rendered: str, scene: Scene, columns: int, lines: int) -> str:
-    """Returns the environment with the panel next to it, or below it if the terminal is narrow."""
+    """Returns the frame with the panel next to it, or below it if the terminal is narrow."""
     height = rendered.count("\n") + 1
     if visible_width(rendered) + PANEL_WIDTH <= columns:
         return side_by_side(rendered, panel(scene, max(PANEL_LINES, height)))

@@ -54,6 +54,7 @@ def test_one_name_for_the_authors_and_none_for_no_clipping():
         ({"method": "e3b-random", "hidden": 3}, "representation='random' does not train"),
         ({"normaliser": "none", "floor": 0.5}, "floor has no effect: it bounds the running deviation"),
         ({"extrinsic": 0.0, "penalties": 0.5}, "penalties has no effect: extrinsic=0"),
+        ({"method": None, "seed": 0}, "seed has no effect: the bonus object has its weights already"),
         ({"preset": "best"}, "unknown preset 'best'; choose from default, paper, authors"),
         ({"method": "e4b"}, "unknown method 'e4b'; did you mean e3b"),
     ],

@@ -1,4 +1,4 @@
-"""docs/extending.md: its examples are written to files and run, as they stand on the page."""
+"""docs/extending.md: its examples are written to files and run, exactly as on the page."""
 
 from __future__ import annotations
 

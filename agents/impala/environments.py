@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,9 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from agents.impala.actor import EnvMaker, make_envs
 from agents.impala.config import Config
 from e3b_gym.buffer import VALID, last_of_sb3
-from e3b_gym.config import BonusConfig
+from e3b_gym.config import BonusConfig, option_types
 from e3b_gym.envs import FirstSeed
-from e3b_gym.options import closest
+from e3b_gym.options import check, closest, field_types
 from e3b_gym.sb3 import find_wrapper
 from e3b_gym.space_identity import space_identity
 
@@ -99,6 +98,11 @@ def _from_function(function: Callable[[], gym.Env[Any, Any]]) -> EnvMaker:
 
 def choose_bonus(bonus: str | BonusConfig, options: Mapping[str, Any], preset: str | None) -> BonusConfig:
     """The bonus of a model, from its arguments; what the model would not use is an error."""
+    if not isinstance(bonus, (str, BonusConfig)):
+        raise ValueError(
+            f"bonus must be a method's name or a BonusConfig; got {type(bonus).__name__}. Add your own bonus to "
+            "e3b_gym.METHODS and pass its name (docs/extending.md)"
+        )
     if isinstance(bonus, BonusConfig):
         if options or preset is not None:
             raise ValueError("bonus_options and bonus_preset have no effect with a BonusConfig; set the options in it")
@@ -114,7 +118,7 @@ def config_for(
     environments: Environments,
     env_options: Mapping[str, Any],
     n_envs: int | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     inherited: Collection[str] = (),
 ) -> Config:
     """The config of a model.
@@ -124,29 +128,34 @@ def config_for(
         inherited: those that come from another config, so that they may have no effect.
     """
     given = [name for name, value in options.items() if value is not None and name not in inherited]
-    known = {field.name for field in dataclasses.fields(Config)}
-    for name in options:
-        if name not in known:
-            raise TypeError(f"IMPALA has no option {name!r}; {closest(name, known)}")
+    options = _checked(options if n_envs is None else {**options, "n_envs": n_envs})
     venv = environments.vec_env
     if venv is not None:
-        environments.check(n_envs or venv.num_envs, options.setdefault("engine", "inline"), options.get("learners", 1))
-        n_envs = venv.num_envs
+        options = {"engine": "inline", "n_envs": venv.num_envs, **options}
+        environments.check(options["n_envs"], options["engine"], options.get("learners", 1))
     if env_options and is_custom(environments.name):
         raise ValueError("env_options apply only to environments by id; pass them to your environment's constructor")
     fields = {"env": environments.name, "env_options": dict(env_options), **options}
-    if n_envs is not None:
-        fields["n_envs"] = n_envs
     if "batch_size" not in fields:
         steps, envs = fields.get("n_steps", Config.n_steps), fields.get("n_envs", Config.n_envs)
         learners = fields.get("learners", 1)
         fitting = [count for count in range(learners, min(envs, 8) + 1, learners) if envs % count == 0]
         fields["batch_size"] = steps * max(fitting, default=envs)
     config = Config(**fields)
-    reasons = config.without_effect()
+    reasons = {"steps": "learn(total_timesteps) sets it", **config.without_effect()}
     for name in (name for name in given if name in reasons):
         raise ValueError(f"{name} has no effect: {reasons[name]}; remove it")
     return config
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, which must be fields of `Config` with values of their types."""
+    types, bonus = field_types(Config), options["bonus"].method
+    for name in (name for name in options if name not in types):
+        if name in option_types(bonus):
+            raise TypeError(f"{name} is an option of the bonus; pass bonus_options={{{name!r}: {options[name]!r}}}")
+        raise TypeError(f"IMPALA has no option {name!r}; {closest(name, types)}")
+    return {name: check(name, value, types[name]) for name, value in options.items()}
 
 
 def require_same_spaces(ours: Spaces, theirs: Spaces) -> None:

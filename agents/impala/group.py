@@ -2,12 +2,13 @@
 
     g = sum_k grad(loss_k / K)        gradients of policy and encoder, in one buffer and one all-reduce each
 
-The encoder's gradients are exchanged while the policy's are computed.
-Every learner applies the same sum to the same weights, so they stay equal to the bit, which `check_equal` verifies.
-Policy and encoder have a channel each, because two threads may use them at the same time. A third one is for
-learner 0's orders, and a fourth for everything else. A learner that ends closes its connections, and then the others
-raise PeerLostError. One that hangs, or whose machine is gone, closes none: learner 0
-notices that its pulse has stopped.
+The encoder's gradients are exchanged while the policy's are computed. Every learner applies the same sum to the same
+weights, so the weights stay equal to the bit, which `check_equal` verifies.
+
+Policy and encoder have separate channels, because two threads may use them at the same time. A third channel carries
+learner 0's orders, a fourth everything else. A learner that ends closes its connections, and the others raise
+PeerLostError. A learner that hangs, or whose machine is lost, does not close them; learner 0 then detects that its
+pulse has stopped.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: i
 
 _EXCHANGE_TIMEOUT = timedelta(days=30)  # one learner may wait for actors, and the user's program may take any time
 _JOIN_TIMEOUT = timedelta(minutes=5)
-_PULSE_SECONDS = 5.0  # between two signs of life of a learner
-_SILENCE_SECONDS = 120.0  # without one
-_LONGEST_PAUSE = 0.001  # seconds between two looks at an exchange
+_PULSE_SECONDS = 5.0  # between two heartbeats of a learner
+_SILENCE_SECONDS = 120.0  # without a heartbeat
+_LONGEST_PAUSE = 0.001  # seconds between two checks of an exchange
 
 
 class LearnerError(RuntimeError):
-    """The learners of a run cannot learn together any more."""
+    """The learners of a run cannot continue together."""
 
 
 class PeerLostError(LearnerError):
@@ -88,7 +89,7 @@ class Channel:
         return _unpacked(content)
 
     def collect(self, value: Any) -> list[Any]:
-        """Returns the values of all learners in order to learner 0, and an empty list to the others."""
+        """Returns the values of all learners in order on learner 0, and an empty list on the others."""
         content = _packed(value)
         lengths = [int(length) for length in self._all(torch.tensor([len(content)]))]
         padded = torch.cat([content, content.new_zeros(max(lengths) - len(content))])
@@ -153,7 +154,7 @@ def _unpacked(content: Tensor) -> Any:
 
 
 class Pulse:
-    """Signs of life of all learners: each learner counts in the store, and learner 0 watches the others' counts.
+    """Heartbeats of all learners: each increments a count in the store, and learner 0 watches the others' counts.
 
     Args:
         rank, size: number of this learner, and how many there are.
@@ -167,7 +168,7 @@ class Pulse:
         threading.Thread(target=self._run, daemon=True).start()
 
     def check(self) -> None:
-        """Raises PeerLostError where a learner has given no sign of life for too long."""
+        """Raises PeerLostError if a learner has had no heartbeat for too long."""
         for rank, seconds in self._silent.items():
             if seconds >= _SILENCE_SECONDS:
                 raise PeerLostError(f"learner {rank} has given no sign of life for {_SILENCE_SECONDS:g} seconds")
@@ -183,7 +184,7 @@ class Pulse:
                     self._store.add(f"pulse {self._rank}", 1)
                 for rank in self._silent:
                     count = self._store.add(f"pulse {rank}", 0)
-                    # Counted by looks, not by the clock: this process may have been stopped itself.
+                    # Counted in checks, not by the clock: this process may have been stopped itself.
                     self._silent[rank] = self._silent[rank] + _PULSE_SECONDS if counts.get(rank) == count else 0.0
                     counts[rank] = count
 
@@ -225,7 +226,7 @@ class Group:
         return Channel(group, self.rank, self.size, self.pulse.check)
 
     def close(self) -> None:
-        """Ends the signs of life."""
+        """Ends the heartbeats."""
         self.pulse.end()
 
     @property

@@ -1,4 +1,4 @@
-"""The learner: one unroll in, one better policy out.
+"""The learner: scores a rollout and trains encoder and policy on it.
 
     embed once -> score with the memories of those slots -> mix the reward -> encoder step -> policy step (`losses`)
 

@@ -37,7 +37,7 @@ class Output(NamedTuple):
 
 
 class Finals(NamedTuple):
-    """Terminal observations of an unroll that are to be valued.
+    """Terminal observations of an unroll whose values are needed.
 
     Attributes:
         obs: tree of [K, ...].
@@ -91,8 +91,8 @@ def _as_row(leaf: Any) -> Tensor:
 def sample_actions(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Actions [N] drawn from the policy with logits [N, A].
 
-    The same draws as torch.multinomial, which refuses NaN; here NaN gives some action, and the learner, which sees the
-    logits, names the cause.
+    The same draws as torch.multinomial, which raises an error for NaN. Here NaN gives some action, and the learner,
+    which gets the logits, raises the error with the cause.
     """
     noise = torch.empty_like(logits).exponential_(generator=generator)
     return (logits.softmax(-1) / noise).argmax(-1)
@@ -172,7 +172,7 @@ class Policy(nn.Module):
         return zeros, zeros.clone()
 
     def remember_rows(self) -> None:
-        """Lets the trunk keep what it computes while acting, until `weights_changed`."""
+        """Lets the trunk cache its outputs while acting, until `weights_changed`."""
         for part in self.trunk.modules():
             if hasattr(part, "memoise"):
                 part.memoise = True  # type: ignore[assignment]

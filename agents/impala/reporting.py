@@ -57,7 +57,7 @@ class Reporter:
         self._logger, self._custom = logger, True
 
     def start(self, model: Logged, name: str, reset: bool) -> None:
-        """A call of `learn` begins."""
+        """Called when `learn` starts."""
         if not self._custom:
             self._logger = configure_logger(model.verbose, model.tensorboard_log, name, reset)
         if reset:

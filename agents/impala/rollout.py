@@ -1,7 +1,7 @@
 """Rollout: the arrays that one actor fills and the learner reads: an unroll [T, N], rewards, logits and LSTM states.
 
-The arrays are allocated once, in ordinary or in shared memory, and filled again and again. Room for terminal
-observations is as large as it could ever be needed; what is not touched costs no memory.
+The arrays are allocated once, in ordinary or in shared memory, and reused. There is room for the largest possible
+number of terminal observations; rows that are never written use no memory.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def allocate_observations(space: gym.Space[Any], lead: tuple[int, ...], zeros: Z
     Args:
         space: space of one environment.
         lead: the leading sizes, such as (T+1, N).
-        zeros: (shape, dtype) -> array; shared memory comes in here.
+        zeros: (shape, dtype) -> array, such as one in shared memory.
     """
     if isinstance(space, gym.spaces.Dict):
         return {key: allocate_observations(part, lead, zeros) for key, part in space.spaces.items()}

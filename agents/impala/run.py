@@ -1,4 +1,4 @@
-"""AGENT=impala for the commands: a training that saves itself, and a player of what it saved."""
+"""AGENT=impala for the commands: the trainee, which trains and saves, and the player of its checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ImpalaTrainee(SavingTrainee):
         return self.model.seconds
 
     def train(self, observe: Callable[[Update], None], stop: Callable[[], bool]) -> None:
-        """Learns until all steps are done or `stop` says so."""
+        """Learns until all steps are done or `stop()` is True."""
         for update in self.model.updates(self.model.config.steps):
             observe(update)
             if stop():

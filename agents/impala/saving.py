@@ -76,7 +76,7 @@ def read_others(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warn_of_lost_memory(state: Mapping[str, Any], config: Config, explorer: Explorer) -> None:
-    """Warns where a lifelong memory of another number of environments or learners cannot be taken over."""
+    """Warns if a lifelong memory is lost because the number of environments or learners changed."""
     envs, learners = state["learner"]["explorer"]["num_envs"], 1 + len(state.get("memories", ()))
     if explorer.bonus.episodic or (learners == config.learners and envs == explorer.num_envs):
         return

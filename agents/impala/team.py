@@ -1,6 +1,6 @@
-"""The learners of a run other than learner 0, which starts and watches them: processes of its machine, or of a cluster.
+"""The learners of a run other than learner 0, which starts and watches them as processes of its machine or a cluster.
 
-`outcome_of` runs such a learner from start to end, wherever it is. It ends when learner 0 orders it or is gone.
+`outcome_of` runs such a learner from start to end on any machine. It ends when learner 0 orders it or has ended.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Outcome:
     """The reason of a learner's end.
 
     Attributes:
-        kind: "lost" where another learner was gone, "diverged" for a DivergedError, "refused" for a user error before
-            training began, "failed" for all else.
+        kind: "lost" if another learner was lost, "diverged" for a DivergedError, "refused" for a user error before
+            training began, "failed" for any other error.
         text: what follows "learner 1" in the message; of a DivergedError and a user error, its text.
     """
 
@@ -80,7 +80,7 @@ class Membership:
 
 
 def join(membership: Membership, address: str) -> Training:
-    """The part of a learner in the training; `address` is that of this machine."""
+    """Returns the training of this learner; `address` is that of this machine."""
     from agents.impala.training import Training  # which imports this module
 
     config = membership.config
@@ -92,7 +92,7 @@ def join(membership: Membership, address: str) -> Training:
 
 
 def outcome_of(membership: Membership, address: str) -> Outcome | None:
-    """Learns with the others; returns what ended it, for `reason_for`: None where learner 0 did."""
+    """Learns with the others; returns why it ended, for `reason_for`: None if learner 0 ended it."""
     training = None
     try:
         training = join(membership, address)
@@ -124,7 +124,7 @@ def _joined(rank: int) -> str:
 
 
 class Member(Protocol):
-    """A learner as learner 0 sees it."""
+    """Learner 0's view of another learner."""
 
     rank: int
 
@@ -132,7 +132,7 @@ class Member(Protocol):
         """Why it ended; None if it has not."""
 
     def end(self, grace: float) -> None:
-        """Ends it; one that was asked to stop has `grace` seconds for it."""
+        """Ends it, after `grace` seconds if it was asked to stop."""
 
 
 class Place(Protocol):
@@ -169,7 +169,7 @@ class Team:
             raise
 
     def _wait_for(self, store: TCPStore) -> None:
-        """Returns when all have started; one that cannot start is an error at once."""
+        """Returns when all have started; raises an error as soon as one cannot start."""
         waiting, began, warned = list(self._members), time.monotonic(), False
         while waiting:
             self._require_all()
@@ -186,7 +186,7 @@ class Team:
                 raise reason
 
     def _watching(self, work: Callable[[], T]) -> T:
-        """Returns the result of `work`, which runs in a thread: if a learner ends meanwhile, it would wait for ever."""
+        """Returns the result of `work`. It runs in a thread, since it would wait forever for a learner that ends."""
         result: Future[T] = Future()
 
         def run() -> None:
@@ -202,12 +202,12 @@ class Team:
         return result.result()
 
     def failure(self, error: PeerLostError) -> Exception:
-        """Why a learner was lost, as far as is known."""
+        """Returns why a learner was lost, if that is known."""
         deadline = time.monotonic() + _REPORT_SECONDS
         reason: Exception = LearnerError(f"{error}; all learners stopped")
         while time.monotonic() < deadline:
             reasons = [found for member in self._members if (found := member.reason()) is not None]
-            causes = [found for found in reasons if not isinstance(found, PeerLostError)]  # not those that only noticed
+            causes = [found for found in reasons if not isinstance(found, PeerLostError)]  # not those that noticed it
             if causes:
                 return causes[0]
             if len(reasons) == len(self._members):
@@ -216,7 +216,7 @@ class Team:
         return reason
 
     def close(self, *, at_once: bool = False) -> None:
-        """Ends the learners; those that were asked to stop have some time for it."""
+        """Ends the learners; those that were asked to stop get some time for it."""
         deadline = time.monotonic() + (0.0 if at_once else _GRACE_SECONDS)
         for member in self._members:
             member.end(deadline - time.monotonic())
@@ -261,7 +261,7 @@ class _Process:
         os.close(report)
         self._reason: Exception | None = None  # kept, because the pipe can be read only once
         stdin: Any = self._process.stdin
-        with suppress(BrokenPipeError), stdin:  # where it ended, joining it will tell
+        with suppress(BrokenPipeError), stdin:  # if it ended, joining it gives the reason
             stdin.write(content)
 
     def reason(self) -> Exception | None:
@@ -285,9 +285,9 @@ class _Process:
 
 
 def main() -> None:
-    """The program of a learner's process; reports what ended it through the pipe that it was given."""
+    """The program of a learner's process; reports through the pipe why it ended."""
     parent, report = int(sys.argv[1]), int(sys.argv[2])
-    if sys.platform == "linux":  # learner 0's end ends it even inside a simulator that hangs
+    if sys.platform == "linux":  # ends with learner 0 even inside a simulator that hangs
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,6 +1,6 @@
 """Learners on the machines of a Ray cluster: each is a task of Ray, which Ray never starts again.
 
-Learner 0 is this process; its core, and its GPU if it has one, are not Ray's. Ray ends the tasks when it ends.
+Learner 0 is this process; Ray does not count its core or its GPU. Ray ends the tasks when learner 0 ends.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RemoteLearner:
             outcome = ray.get(self._task) or Outcome("failed", "ended")
         except RayTaskError as error:
             outcome = Outcome("failed", f"failed: {error.cause}")
-        except RayError as error:  # its worker or its machine is gone
+        except RayError as error:  # its worker or its machine was lost
             outcome = Outcome("failed", f"was lost by Ray ({type(error).__name__})")
         return reason_for(self.rank, outcome)
 

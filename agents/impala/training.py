@@ -4,8 +4,8 @@ with Training(config) as training:
     for update in training:            # until config.steps frames
         ...                            # training.state_dict() may be saved between any two updates
 
-With `learners=K` this process is learner 0. It starts the others (`team`) and tells them what to do: to learn from a
-rollout, at the same time as it does itself, or to send what only they know. They `follow`.
+With `learners=K` this process is learner 0. It starts the others (`team`), which `follow` its orders: to learn from a
+rollout, at the same time as learner 0 does, or to send their own state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Training:
         state: `state_dict` of the run that this one continues. Episodes in flight start again.
         learner: continues with this learner; then its own part of `state` is not used.
         make: makes the environments.
-        group: for learners other than learner 0, who has started them; they take over its weights.
+        group: for learners other than learner 0, which has started them; they take over its weights.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Training:
         self._waited: dict[str, float] = defaultdict(float)
         self._broken = False  # the learners are out of sync
         starts = [] if state is None or state["engine"] is None else [int(count) for count in state["engine"]["starts"]]
-        self._other_starts = starts[config.learners * config.actors :]  # of actors that this run does without
+        self._other_starts = starts[config.learners * config.actors :]  # of actors that this part does not have
         self._team = Team(config, make, starts) if config.learners > 1 and group is None else None
         self._group = group if self._team is None else self._team.group
         rank = 0 if self._group is None else self._group.rank
@@ -154,7 +154,7 @@ class Training:
     def state_of_others(self) -> dict[str, Any]:
         """The state of a run beyond learner 0: starts of the actors, and memories of the other learners."""
         parts = [self._own_state()]
-        if self._group is not None and self._broken:  # they cannot be asked: their memories are lost
+        if self._group is not None and self._broken:  # they do not answer, so their memories are lost
             starts = [count + _UNKNOWN_RESTARTS for count in parts[0][0]]
             parts += [(starts, None)] * (self._group.size - 1)
         elif self._group is not None:

@@ -45,7 +45,7 @@ def vtrace(
         value_t: [T, B], V(s_t).
         last_value: [B], V(s_T), which bootstraps.
         rho_bar, c_bar: upper bounds of the importance weights. The paper has 1 for both.
-        gae_lambda: below 1, corrections fade with their distance like those of GAE: less noise, more trust in V
+        gae_lambda: below 1, corrections decay with their distance, as in GAE: less variance, more bias from V
             (Espeholt et al. 2018, remark 2).
     """
     if value_t.ndim != 2:

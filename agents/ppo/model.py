@@ -57,7 +57,7 @@ class NetworkExtractor(BaseFeaturesExtractor):
 
 
 def make_envs(config: PPOConfig, starts: int) -> Any:
-    """Makes the environments of the run; `starts` earlier parts of the run had other seeds."""
+    """Makes the environments of the run, with other seeds than its `starts` earlier parts."""
     return make_vec_env(config.env, config.n_envs, seed=config.env_seed(0, starts), **env_options_for(config))
 
 
@@ -166,7 +166,7 @@ def record_episodes(
 
 
 def bind_policy(explorer: OnlineExplorer, model: PPO | RecurrentPPO) -> None:
-    """Connects a bonus that reads the policy's features to the policy; before its state is loaded."""
+    """Connects a bonus that reads the policy's features to the policy. Call it before the bonus's state is loaded."""
     if reads_policy_features(explorer.bonus):
         transposed = [model.env] if isinstance(model.env, VecTransposeImage) else []
         explorer.bonus.bind_policy(PolicyEncoder(model, [*transposed]))

@@ -46,7 +46,7 @@ class SB3Trainee(SavingTrainee):
             self.model = make_model(config, self._bonus)
             if checkpoint is not None:
                 self._load(checkpoint)
-        except (AssertionError, NotImplementedError) as error:  # SB3's ways to refuse a space
+        except (AssertionError, NotImplementedError) as error:  # SB3's errors for an unsupported space
             venv.close()
             name = algorithm_of(config).__name__
             raise ValueError(f"{name} cannot learn in {config.env}: {error}; choose another AGENT=") from error
@@ -66,7 +66,7 @@ class SB3Trainee(SavingTrainee):
             self._bonus.explorer.load_memory()
             self.model.num_timesteps, self.model._n_updates = checkpoint.frames, int(state["updates"])
             self.extra = dict(state["extra"])
-        # Another part of the run, other random numbers.
+        # Each part of the run has other random numbers.
         self.model.set_random_seed((self._config.seed + self._starts) % 2**32)
 
     @property
@@ -74,7 +74,7 @@ class SB3Trainee(SavingTrainee):
         return self.model.num_timesteps
 
     def train(self, observe: Callable[[Update], None], stop: Callable[[], bool]) -> None:
-        """Learns until all steps are done or `stop` says so."""
+        """Learns until all steps are done or `stop()` is True."""
         config = self._config
         encoder = EncoderUpdateCallback(
             learning_rate=config.encoder_learning_rate,
@@ -115,7 +115,7 @@ class SB3Trainee(SavingTrainee):
 
 
 class _Watcher(BaseCallback):
-    """Turns what SB3 does into updates, one per rollout, reported when the algorithm has learned from it."""
+    """Reports one update per rollout, when the algorithm has learned from it."""
 
     def __init__(self, observe: Callable[[Update], None], stop: Callable[[], bool], seconds: dict[str, float]) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _Watcher(BaseCallback):
     def _on_training_end(self) -> None:
         if self._learned:
             self._report()
-        else:  # stopped in mid-rollout: nothing was learned from its steps, so they do not count
+        else:  # stopped during a rollout: nothing was learned from its steps, so they do not count
             self.model.num_timesteps = self._begin
 
     def _report(self) -> None:

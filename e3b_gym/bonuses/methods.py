@@ -301,5 +301,5 @@ def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 @cache
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """With its annotations evaluated, which takes longer than all that is done with it."""
+    """Returns the signature with evaluated annotations; cached, because evaluating them is slow."""
     return inspect.signature(function, eval_str=True)

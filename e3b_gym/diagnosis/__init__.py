@@ -1,6 +1,7 @@
 """Why an agent does or does not explore: recorded episodes -> measures -> findings -> text, JSON, picture.
 
-The core has no framework. `e3b_gym.diagnose` plays a Stable-Baselines3 model, `make doctor` a run of `make train`.
+This package depends on no RL framework. `e3b_gym.diagnose` plays a Stable-Baselines3 model, `make doctor` a run of
+`make train`.
 """
 
 from e3b_gym.diagnosis.episodes import End, Episode, Recording, Setup

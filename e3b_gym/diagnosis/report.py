@@ -32,7 +32,7 @@ class Diagnosis:
         success: share of successes; None where the environment does not report success.
         length: median number of steps of an episode.
         findings: the numbers, in the order in which one explains the next.
-        episodes: what they were computed from.
+        episodes: the episodes that they were computed from.
         setup: what the run was trained with.
     """
 

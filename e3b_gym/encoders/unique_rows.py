@@ -3,8 +3,8 @@
 f(x) = gather(f(unique(x)), numbers): exact, with exact gradients, for every f that maps rows independently.
 
 In a batch of MiniHack frames most messages and many crops repeat (45 messages and 1,849 crops in 5,184 frames of a
-random policy). Rows with the same hash are compared in full. `RowMemo` caches f(row) across batches: while acting, it
-is computed once until the weights change.
+random policy). Rows with the same hash are compared in full. `RowMemo` caches f(row) across batches: while acting, each
+row is computed once until the weights change.
 """
 
 from __future__ import annotations

@@ -123,6 +123,8 @@ def make_vec(
         raise ValueError(f"kind must be 'inline' or 'process', got {kind!r}")
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    if start_method is not None and kind == "inline":
+        raise ValueError(f"start_method={start_method!r} has no effect: kind='inline' starts no processes; remove it")
     options |= _limit(id, max_steps)
     if kind == "inline":
         envs = _make_inline(id, num_envs, clock, noise, options)

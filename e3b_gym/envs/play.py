@@ -92,7 +92,7 @@ def watch(id: str, names: tuple[str, ...], *, seed: int | None, steps: int, fps:
             for moment in run(env, policy, names, seed, steps):
                 text = moment.frame if isinstance(moment.frame, str) else half_blocks(moment.frame)
                 print(f"{CLEAR if screen else ''}{text}\n{moment.caption}\n{hint}", end="", flush=True)
-                if screen:  # by hand the keys set the pace, but the end of an episode is shown for a moment
+                if screen:  # with KEYS=1 the player sets the pace, but the end of an episode is shown for a moment
                     time.sleep(1.5 * moment.ended if by_hand else 1 / fps)
     except KeyboardInterrupt:
         print()

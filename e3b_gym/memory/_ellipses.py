@@ -1,4 +1,4 @@
-"""Ellipses: the state of the elliptical memory, as both of its backends keep it and as it is saved."""
+"""Ellipses: the state of the elliptical memory, in the form that both backends use and that is saved."""
 
 from __future__ import annotations
 

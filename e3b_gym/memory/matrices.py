@@ -1,4 +1,4 @@
-"""The elliptical bonus as the paper computes it, and as it would be computed without the paper's trick.
+"""The elliptical bonus as the paper computes it, by rank-1 updates, and by a direct solve.
 
     rank-1:  u = C^-1 phi,  b = phi'u,  C^-1 <- C^-1 - u u' / (1 + b)     Sherman-Morrison, as in the authors' code
     solve:   b = phi' (C^-1 phi) with a new factorisation of C,  C <- C + phi phi'

@@ -8,7 +8,9 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback, EventCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from e3b_gym.building import RECORD_STEPS
 from e3b_gym.encoder_training import TrainerConfig
+from e3b_gym.options import Count, check
 from e3b_gym.sb3.order import warn_about_order, wrappers_outside
 from e3b_gym.sb3.policies import LogitsTap, PolicyEncoder, reads_policy_features, reads_policy_logits
 from e3b_gym.sb3.wrapper import find_wrapper
@@ -26,7 +28,7 @@ class EncoderUpdateCallback(BaseCallback):
         epochs: passes over the recorded steps.
         batch_size: steps per update.
         max_grad_norm: the encoder's gradients are clipped to this norm.
-        every: steps of each environment between trainings, for algorithms that are not on-policy.
+        every: steps of each environment between trainings, for algorithms that are not on-policy; None: 128.
 
     Examples:
         >>> from stable_baselines3 import A2C
@@ -46,13 +48,11 @@ class EncoderUpdateCallback(BaseCallback):
         epochs: int | None = None,
         batch_size: int | None = None,
         max_grad_norm: float | None = None,
-        every: int = 128,
+        every: int | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
-        if every < 1:
-            raise ValueError(f"every must be at least 1 step; got {every}")
-        self.every = every
+        self.every: int | None = check("every", every, Count | None)
         settings: dict[str, Any] = {
             "learning_rate": learning_rate,
             "epochs": epochs,
@@ -72,7 +72,7 @@ class EncoderUpdateCallback(BaseCallback):
         if wrapper.device == "auto":
             wrapper.explorer.to(self.model.device)
         wrapper.explorer.configure(**self._settings)
-        wrapper.explorer.record_up_to(self.model.n_steps if isinstance(self.model, OnPolicyAlgorithm) else self.every)
+        wrapper.explorer.record_up_to(self._steps())
         warn_about_order(self.model, self.training_env, wrapper)
         if reads_policy_features(wrapper.bonus):
             wrapper.bonus.bind_policy(PolicyEncoder(self.model, wrappers_outside(self.training_env, wrapper)))
@@ -80,6 +80,15 @@ class EncoderUpdateCallback(BaseCallback):
             if isinstance(wrapper.policy_logits, LogitsTap):  # of an earlier call of learn()
                 wrapper.policy_logits.close()
             wrapper.policy_logits = LogitsTap(self.model)
+
+    def _steps(self) -> int:
+        """Steps of each environment between trainings."""
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            return self.every or RECORD_STEPS
+        if self.every is not None:
+            name = type(self.model).__name__
+            raise ValueError(f"every={self.every} has no effect: {name} is on-policy, so rollouts decide; remove it")
+        return self.model.n_steps
 
     def _on_training_start(self) -> None:
         # rl-zoo3 wraps the evaluation environment like the one for training; the encoder is not trained there.

@@ -89,6 +89,8 @@ class E3BCheckpointCallback(BaseCallback):
 
     def _init_callback(self) -> None:
         _wrapper_of(self.model)
+        if self.save_replay_buffer and not isinstance(self.model, OffPolicyAlgorithm):
+            raise ValueError(f"save_replay_buffer has no effect: {type(self.model).__name__} has none; remove it")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def _on_training_start(self) -> None:
@@ -164,7 +166,7 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, prefix: str = "e3b", *, 
 
 
 def remove_leftovers(folder: Path, prefix: str) -> None:
-    """Deletes what a process that was killed while it saved has left: files cut short, and files without a model's."""
+    """Deletes the files of an interrupted save: truncated ones, and those without a model's file."""
     own = f"{glob.escape(prefix)}_*"
     for leftover in folder.glob(own + UNFINISHED):
         leftover.unlink()
@@ -203,10 +205,10 @@ def resume(
 ) -> tuple[Algorithm, E3BRewardWrapper]:
     """Model and wrapper of the newest checkpoint in `folder`; continue with `learn(..., reset_num_timesteps=False)`.
 
-    A checkpoint that cannot be read is passed over with a warning, and the one before it is loaded.
+    A checkpoint that cannot be read is skipped with a warning, and the previous one is loaded.
 
     Args:
-        folder: where E3BCheckpointCallback saved. Only from people you trust: SB3's own files (model, VecNormalize,
+        folder: where E3BCheckpointCallback saved. Load only files that you trust: SB3's own (model, VecNormalize,
             replay buffer) can run code when loaded.
         algorithm: the class of the model, such as PPO.
         venv: the environment, without E3BRewardWrapper and VecNormalize.

@@ -116,7 +116,7 @@ def _layers(venv: VecEnv) -> Iterator[VecEnv]:
 
 
 def _end(actor: Actor, env: int, info: dict[str, Any]) -> End:
-    """How the episode ended, and the value of its last observation where a time limit cut it."""
+    """How the episode ended, and the value of its last observation if a time limit ended it."""
     truncated, success = bool(info.get("TimeLimit.truncated", False)), info.get("is_success")
     last = last_of_sb3(info)
     follows = actor.value_of(env, last) if truncated and last is not None else None

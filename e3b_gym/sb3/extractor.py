@@ -42,7 +42,7 @@ ENCODER_POLICY = {"features_extractor_class": EncoderExtractor, "normalize_image
 
 
 def _as_observed(values: Tree, space: gym.Space[Any]) -> Tree:
-    """Undoes what SB3 does to observations before a features extractor sees them: Discrete ones come one-hot."""
+    """Undoes SB3's preprocessing of observations: Discrete ones arrive as one-hot vectors."""
     if isinstance(space, spaces.Dict):
         return {name: _as_observed(values[name], part) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Discrete):

@@ -1,4 +1,4 @@
-"""Order of E3BRewardWrapper and the other VecEnv wrappers, and warnings where that drops or mixes the bonus."""
+"""Order of E3BRewardWrapper and the other VecEnv wrappers, with warnings about orders that drop or mix the bonus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wrappers_outside(venv: VecEnv, wrapper: E3BRewardWrapper) -> list[VecEnvWrap
 
 
 def wrappers_inside(wrapper: E3BRewardWrapper) -> list[VecEnvWrapper]:
-    """The VecEnv wrappers that `wrapper` is around, outermost first."""
+    """The VecEnv wrappers inside `wrapper`, outermost first."""
     inside, venv = [], wrapper.venv
     while isinstance(venv, VecEnvWrapper):
         inside.append(venv)
@@ -33,7 +33,7 @@ def wrappers_inside(wrapper: E3BRewardWrapper) -> list[VecEnvWrapper]:
 
 
 def warn_about_order(model: BaseAlgorithm, venv: VecEnv, wrapper: E3BRewardWrapper) -> None:
-    """Warns where the order of wrappers would silently drop the bonus or mix it into the wrong number.
+    """Warns if the order of wrappers would drop the bonus or add it to the wrong statistics.
 
     Args:
         model: the algorithm that learns from `venv`.

@@ -83,7 +83,7 @@ class LogitsTap:
         self._last = output.detach()
 
     def close(self) -> None:
-        """Takes the hook off the policy."""
+        """Removes the hook from the policy."""
         self._hook.remove()
 
     def __call__(self) -> Tensor:

@@ -1,12 +1,12 @@
 """RecurrentPPO of sb3-contrib with the same results and without its Python loop over time.
 
-contrib cuts a minibatch into sequences, pads them to the longest and, because each sequence may begin with an
-episode, steps the LSTM once per time step in Python; every step then adds its own full-size weight gradient. Here
+contrib splits a minibatch into sequences, pads them to the longest one and, because each sequence may begin with an
+episode, calls the LSTM once per time step in Python; each call adds a full-size weight gradient. Here
 
     h_t, c_t = LSTM(x_t, (1 - start_t) h_{t-1}, (1 - start_t) c_{t-1})
 
 runs over the real rows of a minibatch in one call: a sequence can only start an episode in its first row, so a reset
-is a mask on the initial state. No row is padded: the buffer hands out sequences back to back with their lengths.
+is a mask on the initial state. No row is padded: the buffer concatenates the sequences and adds their lengths.
 
 Everything else (losses, minibatch order, random numbers, parameter names, saved files) is contrib's own code. Where
 dropping the padding could change results (batch norm, dropout, an overridden `evaluate_actions`), minibatches stay
@@ -43,7 +43,7 @@ __all__ = ["FusedLstmPolicy", "RecurrentPPO", "SequenceStates"]
 
 
 class SequenceStates(NamedTuple):
-    """Initial states of sequences that lie back to back, in place of contrib's (hidden, cell) of padded ones."""
+    """Initial states of concatenated sequences, in place of contrib's (hidden, cell) of padded ones."""
 
     hidden: th.Tensor  # [layers, S, H]
     cell: th.Tensor  # [layers, S, H]
@@ -62,7 +62,7 @@ class FusedLstmPolicy(RecurrentActorCriticPolicy):
     def _process_sequence(
         features: th.Tensor, lstm_states: Any, episode_starts: th.Tensor, lstm: nn.LSTM
     ) -> tuple[th.Tensor, Any]:
-        """contrib's contract; with SequenceStates the rows come unpadded and the new states are not worked out."""
+        """As in contrib; with SequenceStates the rows are not padded and the new states are not computed."""
         if isinstance(lstm_states, SequenceStates):
             hidden, cell, lengths = lstm_states
             keep = 1.0 - episode_starts[np.cumsum(lengths) - lengths][:, None]  # [S, 1]
@@ -82,7 +82,7 @@ class FusedLstmPolicy(RecurrentActorCriticPolicy):
 def _row_fields(
     buffer: RecurrentRolloutBuffer | RecurrentDictRolloutBuffer, batch_inds: Indices, env_change: Any
 ) -> Any:
-    """The fields of contrib's samples with sequences back to back instead of padded; its rows in its order."""
+    """The fields of contrib's samples, its rows in its order, with concatenated instead of padded sequences."""
     starts = np.logical_or(buffer.episode_starts[batch_inds], env_change[batch_inds]).ravel()
     starts[0] = True
     first = np.flatnonzero(starts)
@@ -135,7 +135,7 @@ class DictRowBuffer(RecurrentDictRolloutBuffer):
 
 @cache
 def _fused(policy_class: type[RecurrentActorCriticPolicy]) -> type[RecurrentActorCriticPolicy]:
-    """policy_class with FusedLstmPolicy slipped in just before contrib's base class, so that overrides keep winning."""
+    """policy_class with FusedLstmPolicy inserted before contrib's base class, so that its overrides still apply."""
     if policy_class is RecurrentActorCriticPolicy:
         return FusedLstmPolicy
     if not issubclass(policy_class, RecurrentActorCriticPolicy) or issubclass(policy_class, FusedLstmPolicy):
@@ -165,7 +165,7 @@ def _takes_rows(policy: nn.Module) -> bool:
 
 @contextmanager
 def _fused_adam(optimizer: th.optim.Optimizer) -> Iterator[None]:
-    """Step Adam in one kernel meanwhile; the flag is put back so that saved optimisers stay as contrib writes them."""
+    """Adam steps in one kernel inside the block; then the flag is reset, so that saved optimisers are contrib's."""
     groups = [
         group
         for group in optimizer.param_groups

@@ -1,11 +1,11 @@
 """Any Gymnasium VectorEnv as a Stable-Baselines3 VecEnv: `GymnasiumVecEnv(venv)`.
 
-SB3 resets an environment in the step that ends its episode and hands the last observation over in
-`infos[i]["terminal_observation"]`. How we get there depends on the batch's autoreset mode:
-    SAME_STEP   the same contract under other names (`final_obs`, `final_info`)
-    DISABLED    we reset the ended environments ourselves (Gymnasium's `reset_mask`)
-    NEXT_STEP   the same, where the batch lets us reset before it does: Gymnasium's SyncVectorEnv, and its
-                AsyncVectorEnv with shared memory; any other is refused with the remedy
+SB3 resets an environment in the step that ends its episode and returns the terminal observation in
+`infos[i]["terminal_observation"]`. The autoreset mode of the batch determines how this is done:
+    SAME_STEP   the batch does the same under other names (`final_obs`, `final_info`)
+    DISABLED    the adapter resets the ended environments (Gymnasium's `reset_mask`)
+    NEXT_STEP   the same, if the batch can be reset before it resets itself: Gymnasium's SyncVectorEnv, and its
+                AsyncVectorEnv with shared memory; for any other, an error says what to do
 
 Steps, infos and resets are those of a DummyVecEnv around the same environments. Put VecMonitor around it for
 SB3's `ep_rew_mean`.
@@ -79,7 +79,7 @@ class GymnasiumVecEnv(VecEnv):
         return observations, np.array(rewards, np.float32), np.array(dones), infos
 
     def _take_final(self, infos: list[dict[str, Any]], dones: Array) -> None:
-        """SAME_STEP: what the batch reports for an ended environment is the new episode's, apart from final_*."""
+        """SAME_STEP: gives the `final_*` entries of ended environments SB3's names."""
         for i in np.flatnonzero(dones):
             reset_info = infos[i]
             if "final_obs" not in reset_info:
@@ -93,7 +93,7 @@ class GymnasiumVecEnv(VecEnv):
             self.reset_infos[i] = reset_info
 
     def _reset_ended(self, observations: Any, infos: list[dict[str, Any]], dones: Array) -> Any:
-        """DISABLED and NEXT_STEP: keeps the last observations, resets, returns all environments' present ones."""
+        """DISABLED and NEXT_STEP: stores the terminal observations, resets, and returns the new observations of all."""
         fresh, batch_infos = self.venv.reset(options={"reset_mask": np.array(dones)})
         reset_infos = _per_env(batch_infos, self.num_envs)
         for i in np.flatnonzero(dones):
@@ -105,7 +105,7 @@ class GymnasiumVecEnv(VecEnv):
         return copy.deepcopy(observations) if self._must_copy else observations
 
     def _next_seed(self) -> Any:
-        """One int where the seeds are consecutive, which every batch understands; else the list."""
+        """One int if the seeds are consecutive, which every batch supports; otherwise the list."""
         first = self._seeds[0]
         if first is None:
             return None if all(seed is None for seed in self._seeds) else list(self._seeds)
@@ -163,7 +163,7 @@ class GymnasiumVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Whether each environment has the wrapper; False where that cannot be found out."""
+        """Whether each environment has the wrapper; False if the batch cannot tell."""
         envs = self._sub_envs()
         return [envs is not None and is_wrapped(envs[i], wrapper_class) for i in self._get_indices(indices)]
 
@@ -185,7 +185,7 @@ class GymnasiumVecEnv(VecEnv):
 
 
 def _resets_in_same_step(venv: VectorEnv[Any, Any, Any]) -> bool:
-    """True for SAME_STEP, False where we can reset ourselves.
+    """True for SAME_STEP, False if the adapter can reset the environments.
 
     Raises:
         ValueError: The batch would reset at another time.
@@ -217,7 +217,7 @@ def _per_env(infos: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
         if isinstance(values, dict):
             values = _per_env(values, num_envs)
         elif isinstance(values, np.ndarray) and values.ndim == 1:
-            values = values.tolist()  # Python scalars, as the environment gave them
+            values = values.tolist()  # Python scalars, as the environment returned them
         elif np.ndim(values) == 0:
             values = [values] * num_envs
         for i in owners:
@@ -226,7 +226,7 @@ def _per_env(infos: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
 
 
 def _row(observations: Any, i: int) -> Any:
-    """Environment i's observation out of a batch."""
+    """Returns the observation of environment i."""
     if isinstance(observations, dict):
         return {name: _row(part, i) for name, part in observations.items()}
     return observations[i]

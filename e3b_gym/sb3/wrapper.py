@@ -146,12 +146,12 @@ class E3BRewardWrapper(VecEnvWrapper):
 
     @reset_infos.setter
     def reset_infos(self, value: list[dict[str, Any]]) -> None:
-        """VecEnv's constructor sets this; the inner VecEnv's are the ones that count."""
+        """Ignored: VecEnv's constructor sets this, and the getter returns those of the inner VecEnv."""
 
     def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
         """SB3's search for an attribute that two wrappers have.
 
-        This wrapper follows VecNormalize's names (`training`, `save`, ...), so a VecNormalize outside is meant by them.
+        This wrapper has VecNormalize's names (`training`, `save`, ...), so they may refer to a VecNormalize outside it.
         """
         if already_found:
             return self.venv.getattr_depth_check(name, already_found)
@@ -243,7 +243,7 @@ class E3BRewardWrapper(VecEnvWrapper):
         self.__dict__.update(state, venv=None, policy_logits=None)
 
     def set_venv(self, venv: VecEnv) -> None:
-        """Gives an unpickled wrapper its VecEnv; call `reset` before stepping."""
+        """Sets the VecEnv of an unpickled wrapper; call `reset` before stepping."""
         if self.venv is not None:
             raise ValueError("this wrapper has its VecEnv already; set_venv is for a wrapper that was unpickled")
         _check_venv(venv)
@@ -281,7 +281,7 @@ def _check_venv(venv: VecEnv) -> None:
 
 
 def is_env_wrapped(venv: VecEnv, kind: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
-    """Whether an environment in `venv` has the wrapper; False where that cannot be found out."""
+    """Whether an environment in `venv` has the wrapper; False if `venv` cannot tell."""
     try:
         return any(venv.env_is_wrapped(kind))
     except NotImplementedError:  # a VecEnv without environments of Gymnasium inside

@@ -192,7 +192,12 @@ def test_processes_can_be_spawned() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"kind": "thread"}, "kind must be"), ({"num_envs": 0}, "num_envs"), ({"max_steps": 0}, "max_steps must be")],
+    [
+        ({"kind": "thread"}, "kind must be"),
+        ({"num_envs": 0}, "num_envs"),
+        ({"max_steps": 0}, "max_steps must be"),
+        ({"start_method": "fork"}, "start_method='fork' has no effect: kind='inline' starts no processes"),
+    ],
 )
 @pytest.mark.parametrize("id", ["CartPole-v1", "MiniGrid-DoorKey-5x5-v0"])
 def test_wrong_settings_are_named(id: str, options: dict, message: str) -> None:

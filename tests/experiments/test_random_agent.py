@@ -122,6 +122,7 @@ def test_there_is_nothing_to_resume_and_nothing_most_probable(rooms, capsys):
         (["AGENT=random", "env.colour=red"], "has no option env.colour"),
         (["AGENT=random", "ridge=0.1"], "bonus.ridge= has no effect: AGENT=random learns nothing"),
         (["AGENT=random", "STEPS=1M"], "steps= has no effect: AGENT=random learns nothing"),
+        (["AGENT=random", "keep=5"], "keep= has no effect: AGENT=random learns nothing"),
         (["AGENT=random", "METHOD=e3b"], "method= has no effect: AGENT=random learns nothing"),
         (["AGENT=random", "learning_rate=1"], "error: random has no option 'learning_rate'"),
     ],

@@ -83,7 +83,7 @@ def test_the_logs_reach_sb3s_logger_and_tensorboard(algorithm: Any, tmp_path: Pa
     options: dict[str, Any] = WARM if algorithm is DQN else {"n_steps": 16, "batch_size": 32, "n_epochs": 1, **CPU}
     model = algorithm("MlpPolicy", with_bonus(), **options, **tiny())
     model.set_logger(configure(str(tmp_path), ["tensorboard"]))
-    model.learn(96, callback=EncoderUpdateCallback(every=16), log_interval=1)
+    model.learn(96, callback=EncoderUpdateCallback(every=16 if algorithm is DQN else None), log_interval=1)
     events = EventAccumulator(str(tmp_path)).Reload()
     assert {f"e3b/{name}" for name in LOGGED} <= set(events.Tags()["scalars"])
     for name in LOGGED:
@@ -123,10 +123,12 @@ def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
     for wrong, message in (
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
-        ({"every": 0}, "every must be at least 1 step"),
+        ({"every": 0}, "every must be a whole number of at least 1 or None; got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             EncoderUpdateCallback(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every=8 has no effect: A2C is on-policy"):
+        A2C("MlpPolicy", wrapper, **CPU).learn(5, callback=EncoderUpdateCallback(every=8))
     with pytest.raises(ValueError, match=r"wrap it: E3BRewardWrapper\(venv\)"):
         A2C("MlpPolicy", DummyVecEnv(walks(1)), **CPU).learn(5, callback=EncoderUpdateCallback())
 
@@ -199,7 +201,7 @@ def test_the_policy_encoder_is_the_policys_own_network(name: str) -> None:
     actions = "box" if name in ("SAC", "TD3", "DDPG", "TQC", "CrossQ") else "discrete"
     wrapper = with_bonus(bonus="e3b-policy", actions=actions)
     model = algorithm("MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy", wrapper, **options, **tiny())
-    model.learn(40, callback=EncoderUpdateCallback(every=8))
+    model.learn(40, callback=EncoderUpdateCallback(every=None if "n_steps" in options else 8))
     encoder = wrapper.bonus.representation.policy
     rows = torch.randn(5, 3)
     assert encoder.encode(rows).shape == (5, dim) == (5, wrapper.bonus.representation.dim)

@@ -130,6 +130,12 @@ def test_a_wrong_option_of_the_checkpoints_is_named(tmp_path: Path, options: dic
         E3BCheckpointCallback(**{"save_freq": 1, "save_path": tmp_path, **options})
 
 
+def test_a_replay_buffer_that_the_algorithm_does_not_have_is_refused(tmp_path: Path) -> None:
+    callback = E3BCheckpointCallback(8, tmp_path, save_replay_buffer=True)
+    with pytest.raises(ValueError, match="save_replay_buffer has no effect: A2C has none; remove it"):
+        A2C("MlpPolicy", E3BRewardWrapper(same_length()), **CPU).learn(8, callback=callback)
+
+
 def test_options_of_the_checkpoints_may_be_numpy_numbers(tmp_path: Path) -> None:
     made = E3BCheckpointCallback(np.int64(8), tmp_path, keep=np.int32(2), save_replay_buffer=np.bool_(False))
     assert (made.save_freq, made.keep, made.save_replay_buffer) == (8, 2, False)

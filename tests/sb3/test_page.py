@@ -1,4 +1,4 @@
-"""Every Python block of the page for SB3 users runs as it stands, one after the other; only budgets are smaller."""
+"""Every Python block of the page for SB3 users is run in order; only the budgets are smaller."""
 
 from __future__ import annotations
 

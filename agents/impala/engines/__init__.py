@@ -1,4 +1,4 @@
-"""Engines: where the actors of a run live, behind one interface.
+"""Engines: where the actors of a run are executed, behind one interface.
 
     engine.publish(policy, version)      the actors take these weights at their next unroll
     with engine.rollout() as rollout:    the next finished unroll; its arrays are the caller's until the block ends
@@ -48,7 +48,7 @@ class Engine(Protocol):
 
 
 def make_engine(config: Config, state: Mapping[str, Any] | None = None, make: EnvMaker = make_envs) -> Engine:
-    """The engine of a run; `state` is that of the run which it continues, `make` makes its environments."""
+    """The engine of a run; `state` is that of the run that it continues, `make` makes the environments."""
     if config.engine == "ray":
         require_ray()
     kind = ENGINES[config.engine]

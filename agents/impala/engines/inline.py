@@ -1,4 +1,4 @@
-"""One process does everything, in turn: the same seed gives the same bytes."""
+"""One process acts and learns in turn, so the same seed gives the same bytes."""
 
 from __future__ import annotations
 

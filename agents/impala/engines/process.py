@@ -82,7 +82,7 @@ class ProcessEngine(SupervisedEngine["_ActorProcess", "_Slot", "_Slot"]):
         self._free = [(actor, number) for number in range(rollouts) for actor in self.roster.actors]
         try:
             self.roster.start()
-        except BaseException:  # such as a process that cannot be started: the others would wait for ever
+        except BaseException:  # such as a process that cannot be started: the others would wait forever
             self.close()
             raise
 
@@ -131,7 +131,7 @@ class ProcessEngine(SupervisedEngine["_ActorProcess", "_Slot", "_Slot"]):
 
 
 class _ActorProcess(SupervisedActor):
-    """An actor whose process may change; what it has filled it adds to `filled`."""
+    """An actor whose process may be replaced; it appends the rollouts that it has filled to `filled`."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _ActorProcess(SupervisedActor):
         self._weights = weights
         self._context: Any = multiprocessing.get_context(method)
         self._filled = filled
-        self._assigned: list[int] = []  # rollouts that are its to fill, in this order
+        self._assigned: list[int] = []  # the rollouts that it fills, in this order
         self._error = ""
         self.started = False
 
@@ -166,7 +166,7 @@ class _ActorProcess(SupervisedActor):
         self.process = self._context.Process(
             target=run_actor, args=(task, self._shared, self._weights, theirs), name=f"actor-{self.number}", daemon=True
         )
-        # A Ctrl-C must not hit the new process before it has learned to ignore it.
+        # Ctrl-C must not reach the new process before it ignores it.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():
@@ -189,7 +189,7 @@ class _ActorProcess(SupervisedActor):
             self.pipe.send(message)
 
     def receive(self) -> None:
-        """Takes the numbers of the rollouts that it has filled since."""
+        """Receives the numbers of the rollouts that it has filled since the last call."""
         with suppress(EOFError, OSError):
             while self.pipe.poll():
                 message = self.pipe.recv()
@@ -203,14 +203,14 @@ class _ActorProcess(SupervisedActor):
     def trouble(self) -> str:
         ended = not self.process.is_alive()
         if ended:
-            self.receive()  # what it finished before its end
+            self.receive()  # what it finished before it ended
         return self._error or (f"its process ended with {_exit(self.process.exitcode)}" if ended else "")
 
     def beat(self) -> int | None:
         return int(self.memory.beat[0]) if self._assigned else None
 
     def request_stop(self) -> None:
-        """Asks it to end: in its next step, or at once where it waits."""
+        """Asks it to end: in its next step, or at once if it waits."""
         self.memory.stop[0] = True
         self._send(None)
 

@@ -1,12 +1,12 @@
-"""Actors on the machines of a Ray cluster. Ray places them, carries weights and unrolls, and notices what is lost.
+"""Actors on the machines of a Ray cluster. Ray places them, transfers weights and unrolls, and detects losses.
 
     publish    the weights are put into Ray's object store once; each machine fetches them once
     fill       one call of an actor for each unroll; two are pending, so that it acts while the learner learns
     rollout    the unrolls come back as objects of the store and are copied into rollouts of this process
 
 An actor without a free core waits for one in Ray's queue, and training continues with the others. Ray restarts no actor
-itself: it would do so with the same arguments, and so in the same environments. When this process ends, however it
-ends, Ray ends its actors.
+itself, because it would use the same arguments and therefore the same environments. When this process ends, for any
+reason, Ray ends its actors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OnOneCore = _remote(
 
 @dataclass
 class _Weights:
-    """The newest ones, in Ray's object store."""
+    """The newest weights, in Ray's object store."""
 
     ref: Any = None
     version: int = -1
@@ -151,7 +151,7 @@ class RayEngine(SupervisedEngine["_ActorOnRay", "_ActorOnRay", "tuple[_ActorOnRa
 
 
 class _ActorOnRay(SupervisedActor):
-    """An actor whose worker may change; what it has filled it adds to `filled`.
+    """An actor whose worker may be replaced; it appends finished unrolls to `filled`.
 
     Attributes:
         seconds: float64 [stages], of all its workers together.
@@ -184,7 +184,7 @@ class _ActorOnRay(SupervisedActor):
 
     @property
     def placed(self) -> bool:
-        """Whether the actor has found a core and begun."""
+        """Whether the actor has a core and has started."""
         return self._steps is not None
 
     @property
@@ -209,7 +209,7 @@ class _ActorOnRay(SupervisedActor):
             self._fills.append(self._handle.fill.remote(self._sent))
 
     def receive(self) -> None:
-        """Takes the unrolls that it has finished."""
+        """Receives the unrolls that it has finished."""
         self.send_weights()
         while self._fills and not self._error and _is_there(self._fills[0]):
             try:
@@ -227,7 +227,7 @@ class _ActorOnRay(SupervisedActor):
         return self._error
 
     def beat(self) -> int | None:
-        """None until it has found a core; there is no time limit for that."""
+        """None until it has a core; there is no time limit for that."""
         if _is_there(self._beating):
             try:
                 self._steps = int(ray.get(self._beating))
@@ -240,7 +240,7 @@ class _ActorOnRay(SupervisedActor):
         return self._steps if self._fills else None
 
     def request_end(self) -> Any:
-        """Asks it to end; returns a reference that is ready once it has ended, None if it has not begun."""
+        """Asks it to end; returns a reference that is ready once it has ended, None if it has not started."""
         if not self.placed:
             return None
         self._handle.stop.remote()

@@ -1,7 +1,7 @@
 """The code of a worker process of Ray.
 
-Calls come in two groups: `fill` and `close` run one after the other; calls that must not wait for an unroll to be
-finished run in a second thread.
+`fill` and `close` run one after the other; calls that must not wait for an unroll to be finished run in a second
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StopRequested(Exception):
 
 
 class RemoteActor:
-    """An actor, made with its first unroll: until then it needs only a core, and its first heartbeat is quick.
+    """An actor. It is created with its first unroll, so that the first heartbeat is quick.
 
     Args:
         config, number, make, restarts: arguments of `Actor`.
@@ -45,25 +45,25 @@ class RemoteActor:
 
     @ray.method(concurrency_group="mail")
     def take(self, weights: dict[str, NDArray[Any]], version: int) -> None:
-        """The next unroll is to be filled with these weights."""
+        """Stores the weights for the next unroll."""
         with self._arrived:
             self._weights = weights, version
             self._arrived.notify()
 
     @ray.method(concurrency_group="mail")
     def beat(self) -> int:
-        """Counts the steps."""
+        """Returns the number of steps."""
         return int(self._watch.beat[0])
 
     @ray.method(concurrency_group="mail")
     def stop(self) -> None:
-        """The unroll that is being filled ends with an error, in its next step."""
+        """Ends the unroll that is being filled with an error, in its next step."""
         with self._arrived:
             self._watch.stopped = True
             self._arrived.notify()
 
     def fill(self, version: int) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """The next unroll, with weights of at least `version`; and the seconds spent since the last, by stage."""
+        """Returns the next unroll, of weights `version` or newer, and the seconds spent since the last, by stage."""
         watch = self._watch
         if self._actor is None:
             torch.set_num_threads(1)

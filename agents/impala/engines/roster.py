@@ -1,8 +1,8 @@
-"""The list of living actors, for every engine whose actors may die or hang.
+"""The list of running actors, for every engine whose actors may die or hang.
 
 An actor that dies, raises an error or takes no step for too long is replaced by another with the same number, which
-starts in newly seeded environments; what its predecessor had not finished is dropped. An actor that fails again and
-again ends the run. Engines differ in what an actor runs in and how they talk to it: see `SupervisedActor`.
+starts in newly seeded environments; unfinished unrolls are dropped. An actor that fails repeatedly ends the run.
+Engines implement `SupervisedActor` for the kind of process that runs an actor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_FAILURES = 3  # in a row, of one actor, without a finished unroll
 
 
 class ActorError(RuntimeError):
-    """An actor fails again and again."""
+    """An actor failed repeatedly."""
 
 
 class ActorWarning(RuntimeWarning):
@@ -25,7 +25,7 @@ class ActorWarning(RuntimeWarning):
 
 
 class SupervisedActor(ABC):
-    """One actor as the learner sees it; what it runs in may change.
+    """The learner's view of one actor, whose process may be replaced.
 
     Args:
         number: which actor.
@@ -43,22 +43,22 @@ class SupervisedActor(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Starts it in environments of `restarts`, with all the work that its predecessor left."""
+        """Starts it, with the seeds of `restarts` and the rollouts assigned to its predecessor."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Ends what is left of it."""
+        """Ends the actor, if it still runs, and frees its resources."""
 
     @abstractmethod
     def trouble(self) -> str:
-        """Reason why it must be replaced; empty if it runs."""
+        """Returns why it must be replaced; empty if it runs."""
 
     @abstractmethod
     def beat(self) -> int | None:
-        """Counts its steps; None while none can be expected of it."""
+        """Returns the number of its steps; None while it cannot be expected to step."""
 
     def quiet(self, passed: float) -> float:
-        """Seconds without a step, `passed` of them since the last call."""
+        """Returns the seconds without a step; `passed` seconds have passed since the last call."""
         beat = self.beat()
         self._quiet = self._quiet + passed if beat is not None and beat == self._beat else 0.0
         self._beat = beat
@@ -73,7 +73,7 @@ class Roster(Generic[A]):
 
     Args:
         actors: in the order of their numbers; not started yet.
-        former: how often actors were started that this run does without.
+        former: how often each actor was started that an earlier part of the run had, and this one does not.
         hang_seconds: an actor that takes no step for so long is replaced.
         close: ends all actors; called before an ActorError is raised.
     """
@@ -98,7 +98,7 @@ class Roster(Generic[A]):
     def check(self) -> None:
         """Replaces actors that have died or hang."""
         now = time.monotonic()
-        # A gap may be the learner's own (a long update), so no single one counts for much.
+        # A long gap may be the learner's own (a long update), so each gap is limited.
         passed, self._checked = min(now - self._checked, self.hang_seconds / 4), now
         for actor in self.actors:
             if reason := actor.trouble():
@@ -129,7 +129,7 @@ class Roster(Generic[A]):
 
 
 def starts_of(state: Mapping[str, Any] | None, actors: int) -> tuple[list[int], list[int]]:
-    """Returns how often each of `actors` actors was started before, and the same of former actors."""
+    """Returns how often each of `actors` actors was started before, and the same for former actors."""
     starts = [] if state is None else [int(count) for count in state["starts"]]
     starts += [0] * (actors - len(starts))
     return starts[:actors], starts[actors:]

@@ -1,6 +1,6 @@
 """Memory that the learner shares with its actors, and the policy's weights in it.
 
-Forked actors inherit an anonymous mapping, which needs no space in /dev/shm and vanishes when all processes are killed.
+Forked actors inherit an anonymous mapping, which needs no space in /dev/shm and is freed when all processes are killed.
 Spawned actors get torch's shared memory.
 
 The weights have two slots; the learner writes to the one that is not the newest. Readers and the writer lock the slot's
@@ -98,7 +98,7 @@ def _aligned(offset: int) -> int:
 
 
 class SlotLocks:
-    """One lock for many readers or one writer per slot; those of a process end with it."""
+    """One lock per slot, for many readers or one writer; a process that ends releases its locks."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
@@ -167,7 +167,7 @@ class SharedWeights:
         self._locks = SlotLocks()
 
     def write(self, weights: Mapping[str, Tensor], version: int) -> bool:
-        """Makes these the newest; False if a reader still copies the weights before the newest."""
+        """Writes these as the newest; returns False if a reader still copies the weights before the newest."""
         slots = self._shared.arrays
         slot = 1 - int(slots.newest[0])
         with self._locks.writing(slot) as mine:
@@ -176,7 +176,7 @@ class SharedWeights:
             for name, array in slots.weights[slot].items():
                 torch.from_numpy(array).copy_(weights[name].detach())
             slots.versions[slot] = version
-            slots.newest[0] = slot  # still locked, so whoever reads this version finds none older afterwards
+            slots.newest[0] = slot  # still locked, so a reader of this version cannot get older weights afterwards
         return True
 
     def read(self, known: int, load: Callable[[dict[str, Tensor], int], object]) -> None:

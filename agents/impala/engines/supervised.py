@@ -82,7 +82,7 @@ class SupervisedEngine(ABC, Generic[A, Free, Filled]):
         return self._filled.popleft()
 
     def _assign_free(self) -> None:
-        """Gives free rollouts to their actors. Not before the next weights are out, so that those are used."""
+        """Assigns free rollouts to their actors; only after the next weights are published, so that those are used."""
         for free in self._free:
             self._assign(free)
         self._free.clear()
@@ -92,7 +92,7 @@ class SupervisedEngine(ABC, Generic[A, Free, Filled]):
 
     @abstractmethod
     def _receive(self, timeout: float) -> None:
-        """Waits until an actor sends something, and takes all that was sent."""
+        """Waits until an actor sends something, and receives everything that was sent."""
 
     @abstractmethod
     def _end_actors(self) -> None: ...

@@ -32,7 +32,7 @@ class Watch:
         self.beat, self.seconds = beat, seconds
 
     def check(self) -> None:
-        """Called at every step; where the actor should stop, it raises an error."""
+        """Called at every step; raises an error if the actor should stop."""
         self.beat[0] += 1
 
     def add(self, stage: str, seconds: float) -> None:
@@ -49,7 +49,7 @@ class Watch:
         actor.envs = _SupervisedEnvs(actor.envs, self)
 
     def fill(self, actor: Actor, rollout: Rollout) -> None:
-        """`actor.fill`, with the seconds of policy and environments apart."""
+        """`actor.fill`; measures the seconds of policy and environments separately."""
         env = STAGES.index("env")
         before = float(self.seconds[env])
         with self.timed("act"):

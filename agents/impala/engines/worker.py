@@ -80,7 +80,7 @@ class Assignment:
 
 
 class _StopRequested(BaseException):
-    """The learner asked the actor to stop, or is gone."""
+    """The learner asked the actor to stop, or has ended."""
 
 
 def run_actor(assignment: Assignment, shared: Shared[ActorMemory], weights: SharedWeights, learner: Connection) -> None:
@@ -117,7 +117,7 @@ def _serve(actor: Actor, watch: _ProcessWatch, weights: SharedWeights, learner: 
 
 
 class _ProcessWatch(Watch):
-    """A watch in shared memory; its check ends the actor if the learner asks for it, or is gone."""
+    """A watch in shared memory; its check ends the actor if the learner asks for it or has ended."""
 
     def __init__(self, memory: ActorMemory, learner: int) -> None:
         super().__init__(memory.beat, memory.seconds)
@@ -134,9 +134,9 @@ def _prepare_process(learner: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork inherits the learner's handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if sys.platform == "linux":  # the learner's end ends it even inside a simulator that hangs
+    if sys.platform == "linux":  # ends with the learner even inside a simulator that hangs
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != learner:  # it was gone before the kernel knew which signal to send
+    if os.getppid() != learner:  # the learner ended before the kernel knew which signal to send
         os._exit(1)
-    gc.freeze()  # what a fork inherits is the learner's to close
+    gc.freeze()  # the learner closes what a fork inherits
     torch.set_num_threads(1)  # also: a fork has none of its learner's OpenMP threads and would wait for them

@@ -1,4 +1,4 @@
-"""Habitat: reward-free exploration of homes, in generated homes out of the box, in scanned homes if installed.
+"""Habitat: reward-free exploration of generated homes, or of scanned homes if those are installed.
 
     Habitat-FloorPlan-v0    1000 homes generated from seeds, rendered by this package; needs habitat-lab only
     Habitat-HM3D-v0         the paper's homes; needs habitat-sim and HM3D, installed separately (docs/habitat.md)

@@ -1,4 +1,4 @@
-"""MiniHack for exploration research: the paper's sixteen tasks, seeded, with true terminal observations, and fast.
+"""MiniHack for exploration research: the paper's sixteen tasks with working seeds, true terminal observations, fast.
 
 `TASKS` lists the ids without importing NetHack; `make` and `make_vec` import it when they are called.
 """
@@ -35,7 +35,7 @@ def make(task: str | Task, **options: Any) -> MiniHackEnv:
 
 
 def make_vec(task: str | Task, num_envs: int, *, copy: bool = True, **options: Any) -> MiniHackVectorEnv:
-    """Makes `num_envs` MiniHack environments that step in this process, straight into one batch.
+    """Makes `num_envs` MiniHack environments that step in this process and write directly into one batch.
 
     Args:
         task: An id of `TASKS`, or your own `Task`.

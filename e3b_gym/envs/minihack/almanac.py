@@ -1,8 +1,8 @@
 """Finds seeds that start NetHack on an ordinary day.
 
-NetHack plays by the calendar: the hero's luck changes at full moon, at new moon (together a quarter of all days) and
-on Friday the 13th. With `fix_moon_phase` NLE derives the day from the game's core seed instead of from the clock. NLE's
-own library is asked for that day here, 10 us instead of the 2 ms of starting a game only to leave it.
+NetHack depends on the date: the hero's luck changes at full moon, at new moon (together a quarter of all days) and on
+Friday the 13th. With `fix_moon_phase` NLE derives the date from the game's core seed instead of the clock. This module
+calls NLE's own library for that date: 10 us, instead of 2 ms for starting a game and leaving it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Date = ctypes.c_int * 16  # struct tm: nine ints and what the C library adds
 def is_ordinary(core_seed: int) -> bool:
     """Whether a game with this core seed begins on an ordinary day.
 
-    True as well where this release of NLE cannot be asked; the game's greeting then decides.
+    Also True if this release of NLE has no such function; the game's greeting then decides.
     """
     fill = _date_filler()
     if fill is None:

@@ -1,4 +1,4 @@
-"""The map around the hero, cut for a whole batch at once.
+"""Crops of the map around the hero, for a whole batch at once.
 
 crop[n, i, j] = map[n, y[n] + i - h // 2, x[n] + j - w // 2], and `pad` outside the map: the hero stands in
 the middle cell of an odd size and just right of and below the middle of an even one. MiniHack pads the whole

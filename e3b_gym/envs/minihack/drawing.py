@@ -1,8 +1,8 @@
-"""MiniGrid's generators of MultiRoom and LavaCrossing levels, number by number.
+"""MiniGrid's generators of MultiRoom and LavaCrossing levels, reimplemented with the same random numbers.
 
-The same seed gives the level that MiniGrid's environments draw, since the same random numbers are asked for in the
-same order (some, such as the colour of a door, only to be dropped). Nothing but the map is made of them: MiniGrid
-builds an object for every cell and observes the result, which takes more than ten times as long.
+The same seed gives the level that MiniGrid's environments draw, because the same random numbers are drawn in the same
+order (some, such as the colour of a door, are then dropped). Only the map is built: MiniGrid also builds an object for
+every cell and an observation, which takes more than ten times as long.
 As in MiniHack, empty rows above the rooms are dropped, cells left of the first and right of the last wall of a row are
 solid stone, and the grid's last row is left out (MultiRoom never uses it; for LavaCrossing solid stone replaces the
 wall).
@@ -19,7 +19,7 @@ from e3b_gym.envs.minihack import room_kernels
 from e3b_gym.envs.minihack.grid_level import Cell, GridLevel
 from e3b_gym.envs.minihack.tasks import LavaCrossing, MultiRoom
 
-_NUMBERS = 256  # enough for nine levels of ten; the others begin again with more
+_NUMBERS = 256  # enough for nine levels of ten; the others start again with more
 _FLOOR, _DOOR, _LAVA, _WALL = room_kernels.FLOOR, room_kernels.DOOR, ord("L"), ord("|")
 
 

@@ -1,13 +1,13 @@
-"""NetHack itself, started many times in one process.
+"""The NetHack engine, restarted many times in one process.
 
-NetHack can begin a game only once after its library was loaded: nothing gives its variables their first values back.
-NLE's own class therefore loads the library for every episode, which takes longer than all the rest of a reset, and
-longer each time: the C library keeps a list of everything that was ever loaded. `InPlaceNetHack` loads a copy once and
-writes the first values back between two episodes.
+NetHack can start a game only once after its library was loaded, because nothing resets its variables. NLE's own class
+therefore loads the library for every episode. This takes longer than the rest of a reset, and longer each time, because
+the C library keeps a list of everything that was ever loaded. `InPlaceNetHack` loads a copy once and restores the
+initial values between two episodes.
 
 It calls the library's functions nle_start, nle_step and nle_end with structures that a compiler would normally lay out.
-`open_nethack` uses it only for the release of NLE whose structures are written down here, and where the library agrees
-on their size; NLE's class takes its place elsewhere, with the same games for the same seeds.
+`open_nethack` uses it only for the release of NLE whose structures are defined here, and only if the library has the
+same sizes; otherwise it uses NLE's class, which plays the same games for the same seeds.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class InPlaceNetHack:
         self._settings_at = ctypes.addressof(self._settings)
         self._observation_at = ctypes.addressof(self._observation)
         self._buffers: Mapping[str, NDArray[Any]] = {}
-        self._context: int | None = None  # NetHack's own state of a game that has begun
+        self._context: int | None = None  # NetHack's own state of a running game
         self._load()
 
     def set_buffers(self, **buffers: NDArray[Any]) -> None:
@@ -174,7 +174,7 @@ class InPlaceNetHack:
         self._settings.time_seed, self._settings.time_seed_given = core + CALENDAR_OFFSET, True
 
     def reset(self) -> None:
-        """Starts the next game. The last one should be over: dropped in the middle it keeps memory."""
+        """Starts the next game. The previous one should be over: one that is dropped midway leaks memory."""
         self._require_library()
         if self._context is not None:
             over = self.done()

@@ -1,8 +1,8 @@
 """MiniHack tasks as a Gymnasium environment that follows the API exactly.
 
-Seeds decide the whole sequence of episodes, time limits come back as `truncated`, final observations are the
-true ones (or are flagged), and what `reset` and `step` return belongs to the caller. See `game` for the rules
-and `level` for the levels.
+A seed fixes the whole sequence of episodes, a time limit is reported as `truncated`, terminal observations are the
+true ones (or are flagged), and the caller owns what `reset` and `step` return. `game` has the rules, `level` the
+levels.
 """
 
 from __future__ import annotations
@@ -147,13 +147,13 @@ class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
         self._started = self._running = False
 
     def __reduce__(self) -> Any:
-        """Pickles the recipe: a copy is a fresh environment of the same task, not the same game."""
+        """Pickles the arguments: a copy is a new environment of the same task, not the same game."""
         return _rebuild, self._arguments
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Starts the next episode; with a seed, the first of the sequence that the seed stands for.
+        """Starts the next episode; with a seed, the first episode of the seed's sequence.
 
         `options` are not used.
         """
@@ -178,13 +178,13 @@ class MiniHackEnv(gymnasium.Env[dict[str, NDArray[Any]], Any]):
         return self._observation(), reward, end in ("success", "death"), end == "timeout", info
 
     def render(self) -> Any:
-        """The terminal as the render mode says; None without one."""
+        """Returns the terminal in the render mode; None without one."""
         if not self._started:
             raise ResetNeeded("nothing to render yet; call reset() first")
         return self.options.draw(self._buffers, 0)
 
     def close(self) -> None:
-        """Ends the game and deletes its files; closing twice does no harm."""
+        """Ends the game and deletes its files; may be called twice."""
         self._game.close()
 
     def _check_open(self) -> None:

@@ -1,15 +1,13 @@
 """One NetHack game: a level source, a seed stream and the loop that turns a key into a step.
 
-The rules are MiniHack's: 1 for the goal, 0 for death and time-out, -0.01 for a step in which NetHack's clock
-stands still; prompts that wait for a key or a line of text are answered for the agent; one-letter questions
-reach it in the skill tasks only.
-Differences, all of them repairs:
-* every episode's seeds come from one generator, and the moon and the calendar from the seed instead of the
-  machine's clock;
-* reaching the goal with the very last step counts as success (MiniHack calls it a time-out);
-* a finished game is quit by the next reset and not by its last step, so that the final observation of a success
-  or time-out stays on screen. NetHack wipes the screen when the hero dies; that observation is unusable and
-  `final_observation_valid` says so.
+The rules are MiniHack's: the reward is 1 for the goal, 0 for death and time-out, -0.01 for a step that takes no time in
+NetHack. Prompts for a key or a line of text are answered automatically; the agent gets one-letter questions in the
+skill tasks only. Fixes of MiniHack's behaviour:
+* the seeds of all episodes come from one generator, and the date (with the moon) from the seed instead of the clock;
+* reaching the goal in the last step is a success (MiniHack reports a time-out);
+* a finished game is quit by the next reset, not by its last step, so that the terminal observation of a success or a
+  time-out stays on screen. NetHack clears the screen when the hero dies; that observation is unusable, and
+  `final_observation_valid` is False.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ class Game:
     def _next_level(self, rng: np.random.Generator) -> bytes | None:
         """The compiled level of the next episode, or None where it is in place already.
 
-        Draws the same count of numbers in both cases.
+        Draws as many random numbers in both cases.
         """
         seed = int(rng.integers(_SEED_BOUND))
         if not self._pool_size:
@@ -162,7 +160,7 @@ class Game:
             raise OSError(error.errno, message, f"{self._directory}/nhdat") from error
 
     def _restore_directory(self) -> None:
-        """Creates the game's files again where they were cleaned up: systemd, for one, removes a user's files in
+        """Creates the game's files again if they were deleted: systemd, for example, removes a user's files in
         memory when the user logs out, although programs may still run.
         """
         if not os.path.exists(f"{self._directory}/save"):
@@ -195,7 +193,7 @@ class Game:
         return False
 
     def _quit(self) -> None:
-        """Ends a running game by its own command: one that is just dropped never frees its memory (2 kB each)."""
+        """Ends a running game with its quit command: a game that is dropped never frees its memory (2 kB)."""
         if not self._begun:
             return
         keys = [ESCAPE, QUIT, YES]
@@ -279,7 +277,7 @@ def _new_game_directory() -> Path:
 
 def _fill_game_directory(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # NetHack locks them, and who finds one locked sleeps for a second: they must be this game's own.
+    # NetHack locks them, and a game that finds one locked sleeps for a second, so each game needs its own.
     for name in ("perm", *_SCORES):
         (directory / name).touch()
     (directory / "save").mkdir()

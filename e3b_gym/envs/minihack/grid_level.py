@@ -1,13 +1,13 @@
-"""Levels drawn on a grid, as text for NetHack's level compiler and as what the compiler makes of it.
+"""Levels drawn on a grid: their text for NetHack's level compiler, and the compiler's output, written directly.
 
 The compiler, lev_comp, is a separate program: starting it for every episode takes a millisecond on an idle machine,
-and several where processes wait for a core. A compiled level is a list of instructions for a stack machine behind
-their number,
+and several if processes wait for a core. A compiled level is a number of instructions and then the instructions, for a
+stack machine:
 
-    push a value: its type, then 8 bytes, or the length and bytes of a text  |  do something: draw the map, put a door
+    push a value: its type, then 8 bytes, or the length and bytes of a text  |  an action: draw the map, place a door
 
-and a level drawn on a grid needs nine of the latter. `GridLevel.assemble` writes them as lev_comp does, byte for byte;
-`level` trusts it only where it agrees with the lev_comp that is installed.
+A level drawn on a grid needs nine kinds of actions. `GridLevel.assemble` writes them as lev_comp does, byte for byte;
+`level` uses it only if it agrees with the installed lev_comp.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class GridLevel:
         return "\n".join(lines) + "\n"
 
     def assemble(self, opening: Opening) -> bytes:
-        """The level as lev_comp compiles its description."""
+        """Returns the compiled level, the bytes that lev_comp writes for `description`."""
         instructions = list(self._instructions())
         return b"".join([opening.version, _long(opening.count + len(instructions)), opening.body, *instructions])
 
@@ -143,7 +143,7 @@ class Opening:
 
     @classmethod
     def of(cls, compiled: bytes) -> Opening:
-        """Out of what lev_comp makes of the first of SAMPLES."""
+        """Reads it from lev_comp's output for the first of SAMPLES."""
         own = list(SAMPLES[0]._instructions())
         version, count, rest = compiled[:40], struct.unpack("<q", compiled[40:48])[0], compiled[48:]
         return cls(version, count - len(own), rest[: len(rest) - sum(map(len, own))])

@@ -1,10 +1,10 @@
 """Writes the level file of a task, which NetHack reads.
 
 description (.des text) -> lev_comp -> mylevel.lev -> nhdat, the archive NetHack opens at the start of a game.
-MiniHack runs a shell script for this (cp, lev_comp, dlb: about 20 ms) and ignores its exit code, so that a
-level that does not compile silently replays the last one. Here lev_comp runs directly, a failure raises
-`LevelError`, and Python writes the archive, after the first time only the level in it. Levels drawn on a grid, new in
-every episode, need no lev_comp (`grid_level`).
+MiniHack runs a shell script for this (cp, lev_comp, dlb: about 20 ms) and ignores its exit code, so if a level does not
+compile, the previous one is silently used again. Here lev_comp runs directly, a failure raises `LevelError`, and Python
+writes the archive; after the first time it replaces only the level. Levels drawn on a grid, which are new in every
+episode, need no lev_comp (`grid_level`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from e3b_gym.envs.minihack.grid_level import LEVEL_NAME, SAMPLES, GridLevel, Ope
 from e3b_gym.envs.minihack.tasks import MAP_HEIGHT, MAP_WIDTH, MultiRoom, StockLevel, Task
 
 with warnings.catch_warnings():
-    # Here and not where it is used: it imports pkg_resources, which warns, and keeps an exception whose traceback would
-    # hold on to whoever is being constructed at that moment.
+    # Imported here, not where it is used: it imports pkg_resources, which warns, and it keeps an exception whose
+    # traceback would keep objects alive that are being constructed.
     warnings.simplefilter("ignore")
     import minihack  # type: ignore[import-untyped]
 
@@ -162,7 +162,7 @@ def _archive_entry(name: str, offset: int) -> bytes:
 def level_source(task: Task) -> Callable[[int], str | GridLevel]:
     """The function from a seed to a level.
 
-    Stock levels ignore the seed: NetHack fills them itself.
+    Stock levels ignore the seed: NetHack generates their content itself.
     """
     level = task.level
     if isinstance(level, StockLevel):
@@ -177,7 +177,7 @@ def level_source(task: Task) -> Callable[[int], str | GridLevel]:
 def stock_definition(entry_point: str) -> tuple[str, tuple[bytes, ...]]:
     """Reads level description and goal messages from one of MiniHack's classes, without starting NetHack.
 
-    A recorder is slipped into the class's bases just above MiniHack's own, so that it receives what the class
+    A recorder is inserted into the class's bases before MiniHack's own class, so that it receives what the class
     defines.
 
     Returns:

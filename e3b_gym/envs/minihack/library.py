@@ -28,7 +28,7 @@ _PAGE = 4096
 
 
 def private_copy(directory: Path) -> tuple[IO[Any], str]:
-    """A copy of NetHack's library for one game, as an open file and the path to load it from.
+    """Returns a copy of NetHack's library for one game, as an open file and the path to load it from.
 
     The file must stay open as long as the library is loaded: the path names the file's descriptor, and the linker
     takes a second file under the same number for the library that it has loaded.

@@ -1,4 +1,4 @@
-"""Pictures of NetHack's terminal: coloured text, and RGB arrays drawn from a monospace font."""
+"""Renders NetHack's terminal: as coloured text, or as RGB arrays drawn with a monospace font."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PALETTE = np.array(
 def ansi(chars: NDArray[np.uint8], colors: NDArray[np.int8]) -> str:  # [24, 80] each
     """The terminal as text with ANSI colour codes, one escape sequence per run of equal colour."""
     lines = []
-    visible = np.where(chars == ord(" "), 7, colors & 15)  # the colour of a blank cell would only cut runs
+    visible = np.where(chars == ord(" "), 7, colors & 15)  # the colour of a blank cell would only split runs
     for char_row, color_row in zip(chars, visible, strict=True):
         starts = np.flatnonzero(np.diff(color_row, prepend=-1))
         ends = [*starts[1:], len(color_row)]

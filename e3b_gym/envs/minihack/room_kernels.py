@@ -1,7 +1,7 @@
-"""The compiled loops behind `drawing.draw_rooms`: MiniGrid's MultiRoom generator, number by number.
+"""The compiled loops of `drawing.draw_rooms`: MiniGrid's MultiRoom generator, with the same random numbers.
 
 words   [W] int64: the 32-bit words of the seeded generator, in order
-at      [1] int64: how many of them are used; more than W when they did not suffice, and the drawing is void
+at      [1] int64: how many of them are used; more than W if there were too few, and then the result is invalid
 rooms   [R, 6] int64: x, y, width, height of each room, walls included, and x, y of the door that leads into it
 grid    [H, W] uint8: one character per cell
 """
@@ -25,8 +25,8 @@ _LOWER_HALF = 2**32 - 1
 def integers(words: Any, at: Any, low: int, high: int) -> Any:
     """The result of numpy's `Generator.integers(low, high)` for the same words, if high - low < 2**31.
 
-    A word is multiplied by the count of numbers, and the product's upper half taken; words whose lower half would
-    favour some numbers are skipped (Lemire 2019).
+    The result is the upper half of the word times the count of numbers; words whose lower half would favour some
+    numbers are skipped (Lemire 2019).
     """
     count = high - low
     if count == 1:

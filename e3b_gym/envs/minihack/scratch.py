@@ -1,13 +1,12 @@
-"""Temporary directories that vanish, however the process ends.
+"""Temporary directories that are deleted however the process ends.
 
-NetHack needs a separate directory (level file, score files). Each process that plays keeps one root with a
-sub-directory per game, in memory if the system has files there (on a disk the reset of a drawn level takes longer),
-else, or where TMPDIR says so, under the system's temporary directory. It goes away
-* when the last game is closed or collected, and at interpreter exit;
-* after a kill -9 or a crash: a tiny shell waits for the end of this process on a pipe and then deletes the
-  root;
-* at the latest when the next root is made: roots whose lock is free are removed (machine crash, batch
-  systems that kill all).
+Each NetHack game needs a separate directory (level file, score files). Each process keeps one root with a subdirectory
+per game: in memory (/dev/shm) if possible, because resets are slower on a disk; otherwise, or if TMPDIR is set, in the
+system's temporary directory. The root is deleted
+* when the last game is closed or garbage-collected, and at interpreter exit;
+* after kill -9 or a crash, by a small shell that waits on a pipe for the end of this process;
+* at the latest when the next root is made: roots whose lock is free are removed (after a machine crash, or a batch
+  system that kills all processes).
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from pathlib import Path
 
 PREFIX = "e3b-minihack-"
 MEMORY = Path("/dev/shm")
-ROOM = 256 * 2**20  # bytes that must be free there: a game takes 0.13 MB, and others live there too
+ROOM = 256 * 2**20  # bytes that must be free there: a game takes 0.13 MB, and other programs use the space too
 _SWEEP_AGE_SECONDS = 60.0  # a root younger than this may not have taken its lock yet
 _WATCH = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$1\""
 
 
 class _Root:
-    """This process's root directory, its lock and the shell that outlives the process by a moment."""
+    """This process's root directory, its lock, and the shell that deletes it after the process has ended."""
 
     def __init__(self) -> None:
         for place in {MEMORY, Path(tempfile.gettempdir())}:
@@ -55,9 +54,7 @@ class _Root:
         self._watcher.wait()
 
     def forget(self) -> None:
-        """Lets go of the handles only; a forked child must neither delete its parent's files nor keep the
-        shell waiting.
-        """
+        """Closes the handles only: a forked child must neither delete its parent's files nor keep the shell waiting."""
         os.close(self._lock)
         if self._watcher.stdin is not None:
             with contextlib.suppress(OSError):
@@ -105,7 +102,7 @@ def release(directory: Path) -> None:
 
 def _sweep(temporary: Path) -> None:
     for root in temporary.glob(PREFIX + "*"):
-        with contextlib.suppress(OSError):  # gone meanwhile, another user's, or locked by a living process
+        with contextlib.suppress(OSError):  # already deleted, another user's, or locked by a running process
             if time.time() - root.stat().st_mtime < _SWEEP_AGE_SECONDS:
                 continue
             lock = os.open(root / "lock", os.O_RDWR)

@@ -1,4 +1,4 @@
-"""MiniHack's tasks as data: what each id means, without importing the simulator.
+"""MiniHack's tasks as data: the meaning of each id, without importing the simulator.
 
 The sixteen ids of Henaff et al. 2022 (Appendix C.1.1) have `paper=True`; the others are the unrestricted
 skill tasks, under MiniHack's name ("-Full-v0") and the paper's ("-v0"), the half of LavaCross without wands and horns,
@@ -54,9 +54,7 @@ class MultiRoom:
 
 @dataclass(frozen=True)
 class LavaCrossing:
-    """A square room cut by lava rivers with one ford each, drawn again for every episode by MiniGrid's
-    generator.
-    """
+    """A square room divided by lava rivers with one gap each, drawn again for every episode by MiniGrid's generator."""
 
     size: int
     rivers: int
@@ -94,7 +92,7 @@ class Task:
 
     @property
     def source(self) -> str:
-        """Who used it and where the level comes from, as text."""
+        """Returns who used it and where the level comes from."""
         return f"{'the paper; ' if self.paper else ''}{self.level}"
 
 

@@ -1,9 +1,8 @@
-"""Many NetHacks in one process, writing straight into one batch.
+"""Many NetHack games in one process, which write directly into one batch.
 
-Each game owns one row of preallocated [N, ...] arrays, so a step copies nothing per environment; crops are
-cut for the whole batch at once. Autoreset is Gymnasium's SAME_STEP: where an episode ends, the returned
-observation is the next episode's first, and `infos["final_obs"][i]`, `infos["final_info"]` hold the true last
-ones.
+Each game owns one row of preallocated [N, ...] arrays, so a step copies nothing per environment; crops are computed for
+the whole batch at once. Autoreset is Gymnasium's SAME_STEP: where an episode ends, the returned observation is the
+first of the next episode, `infos["final_obs"][i]` is the terminal observation, and `infos["final_info"]` has its info.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
     }
 
     def __init__(self, task: str | Task, num_envs: int, copy: bool = True, **options: Any) -> None:
-        self._games: list[Game] = []  # first, for `close` after a refused argument
+        self._games: list[Game] = []  # first, so that `close` works after a refused argument
         num_envs = check("num_envs", num_envs, Count)
         self.num_envs = num_envs
         self.copy: bool = check("copy", copy, bool)
@@ -121,7 +120,7 @@ class MiniHackVectorEnv(gymnasium.vector.VectorEnv[Batch, NDArray[Any], NDArray[
             game.close()
 
     def _finish_episodes(self, finals: list[tuple[int, str]]) -> dict[str, Any]:
-        """Sets final observations aside and starts the next episodes.
+        """Copies the terminal observations and starts the next episodes.
 
         Returns `infos`, laid out as Gymnasium's vector envs do; empty where no episode ended.
         """

@@ -66,11 +66,27 @@ class Corridor(gym.Env):
         ({"optimizer": "adam", "rms_alpha": 0.5}, "rms_alpha has no effect: the optimizer is adam"),
         ({"engine": "inline", "ray_address": "x"}, "ray_address has no effect: the engine is inline"),
         ({"bonus": "count", "encoder_learning_rate": 0.1}, "encoder_learning_rate has no effect: the bonus count has"),
+        ({"steps": 1000}, r"steps has no effect: learn\(total_timesteps\) sets it"),
     ],
 )
 def test_an_option_without_effect_is_refused_with_the_reason(given, message):
     with pytest.raises(ValueError, match=message):
         IMPALA(given.pop("env", "Rooms-K3-v0"), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"n_envs": "3"}, ValueError, "n_envs must be a whole number from 1 to 65536; got '3'"),
+        ({"n_steps": 1.5}, ValueError, "n_steps must be a whole number of at least 1; got 1.5"),
+        ({"bonus": torch.nn.Linear(2, 2)}, ValueError, "a method's name or a BonusConfig; got Linear"),
+        ({"beta": 0.1}, TypeError, "beta is an option of the bonus; pass bonus_options={'beta': 0.1}"),
+        ({"n_step": 8}, TypeError, "IMPALA has no option 'n_step'; did you mean n_steps"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_says_what_to_pass(given, error, message):
+    with pytest.raises(error, match=message):
+        IMPALA("Rooms-K3-v0", **given)
 
 
 def test_a_config_may_have_options_without_effect_and_the_user_may_not_add_one():
