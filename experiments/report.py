@@ -121,35 +121,25 @@ def draw_plots(study: Study, results: Sequence[Result], out: Path) -> list[Plot]
             drawn.append(Plot(plots.draw(rows, name, out, figure), caption))
 
     scores, tasks = complete(results, [str(task) for task in study.tasks], [method.name for method in study.methods])
-    if len(tasks) > 1 and len(scores) > 1:
-        bars = aggregate_rows(study, results)
-        add(
-            "aggregate", bars, plots.aggregate_figure, "Aggregates over tasks with 95 % stratified bootstrap intervals."
-        )
+    several = len(tasks) > 1 and len(scores) > 1
+    if several:
+        text = "Aggregates over tasks with 95 % stratified bootstrap intervals."
+        add("aggregate", aggregate_rows(study, results), plots.aggregate_figure, text)
         first = study.methods[0].name
         if first in scores:
             text = f"Probability of improvement of {study.labels[first]}, on average over {len(tasks)} tasks."
             add("improvement", improvement_rows(study, scores, first), plots.improvement_figure, text)
     if study.measure in ("coverage", "frames per second") or len(tasks) <= 1:
         label = {"success": "success in new environments"}.get(study.measure, study.measure)
-        draw = partial(plots.score_figure, ylabel=label)
-        add(
-            "scores",
-            score_rows(study, results),
-            draw,
-            f"{label.capitalize()}: mean over seeds, and each seed as a point.",
-        )
+        text = f"{label.capitalize()}: mean over seeds, and each seed as a point."
+        add("scores", score_rows(study, results), partial(plots.score_figure, ylabel=label), text)
     if study.measure in ("success", "training success"):
         text = "Success of the last 200 training episodes: mean and range over seeds."
         add("curves", curve_rows(study, results), plots.curves_figure, text)
-        if len(tasks) > 1 and len(scores) > 1:
+        if several:
             draw = partial(plots.line_figure, x="share", xlabel="share of each task's frames", ylabel="IQM of success")
-            add(
-                "efficiency",
-                efficiency_rows(study, results, scores, tasks),
-                draw,
-                f"Sample efficiency over {len(tasks)} tasks.",
-            )
+            text = f"Sample efficiency over {len(tasks)} tasks."
+            add("efficiency", efficiency_rows(study, results, scores, tasks), draw, text)
             draw = partial(plots.line_figure, x="score", xlabel="score", ylabel="share of runs above the score")
             add("profiles", profile_rows(study, scores), draw, f"Performance profiles over {len(tasks)} tasks.")
     for name in PLOTS - {plot.name for plot in drawn}:  # of an earlier report, whose runs allowed more

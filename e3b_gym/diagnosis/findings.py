@@ -136,6 +136,20 @@ def _bonus(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
         yield Finding("bonus_best", "bonus of the best discovery", found.best, detail="mean over the episodes")
     yield from _staleness(episodes, setup, found)
     yield from _size(episodes, setup, found)
+    yield from _shares(episodes, setup)
+    moved = measures.drift(episodes, setup)
+    if moved is not None:
+        yield judged(
+            "drift",
+            "running deviation / current deviation",
+            moved,
+            detail=f"sigma {setup.sigma:.3g}",
+            low=_DRIFT,
+            high=_DRIFT,
+        )
+
+
+def _shares(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
     share = measures.reward_share(episodes, setup)
     if share is not None and setup.extrinsic:
         rewarded = any(bool(episode.extrinsic.any()) for episode in episodes)
@@ -157,16 +171,6 @@ def _bonus(episodes: Sequence[Episode], setup: Setup) -> Iterator[Finding]:
             clipped,
             detail=f"clip {setup.clip:g}",
             high=("the clip hides how large a discovery is", _beta(setup, "lower")),
-        )
-    moved = measures.drift(episodes, setup)
-    if moved is not None:
-        yield judged(
-            "drift",
-            "running deviation / current deviation",
-            moved,
-            detail=f"sigma {setup.sigma:.3g}",
-            low=_DRIFT,
-            high=_DRIFT,
         )
 
 

@@ -46,7 +46,7 @@ def render(
     rays, slopes, focal = camera(heading, height, width, hfov)
     colours = np.empty((height, width, 3), np.uint8)
     depth = np.empty((height, width), np.float32)
-    _render(*scene, BANK, x, y, z, rays, slopes, 1.0 / focal, colours, depth)
+    _render(scene, BANK, x, y, z, rays, slopes, 1.0 / focal, colours, depth)
     return colours, depth
 
 
@@ -64,29 +64,34 @@ def camera(heading: float, height: int, width: int, hfov: float) -> tuple[Array,
 
 @cached_njit()
 def _paint(
-    pixel: Array, tones: Array, pattern: Array, density: float, glows: bool, u: float, v: float,
-    light: int, t: float, pixel_size: float,
-) -> None:  # fmt: skip
+    pixel: Array, scene: Scene, material: int, bank: Array, u: float, v: float, light: int, t: float, pixel_size: float
+) -> None:
     """Paints one pixel of a surface at depth t; (u, v) is the position on the surface in metres."""
+    density = scene.densities[material]
     grain = density * t * pixel_size  # texels per pixel
     level = 0
     while level < LEVELS - 1 and grain > FINEST_GRAIN:
         grain *= 0.5
         level += 1
-    tone = pattern[level, np.int64(v * density) & _MASK, np.int64(u * density) & _MASK]
-    light = 256 if glows else (light * max(256 - int(FADE * t), DIMMEST)) >> 8
-    pixel[0] = (tones[tone, 0] * light) >> 8
-    pixel[1] = (tones[tone, 1] * light) >> 8
-    pixel[2] = (tones[tone, 2] * light) >> 8
+    tone = bank[scene.patterns[material], level, np.int64(v * density) & _MASK, np.int64(u * density) & _MASK]
+    light = 256 if scene.glows[material] else (light * max(256 - int(FADE * t), DIMMEST)) >> 8
+    for i in range(3):
+        pixel[i] = (scene.tones[material, tone, i] * light) >> 8
 
 
 @cached_njit()
 def _render(
-    cells: Array, floors: Array, ceilings: Array, top: Array, under: Array, side: Array, wall: Array, decor: Array,
-    decor_heights: Array, decor_materials: Array, patterns: Array, tones: Array, densities: Array, glows: Array,
-    bank: Array, x: float, y: float, z: float, rays: Array, slopes: Array, pixel_size: float,
-    colours: Array, depth: Array,
-) -> None:  # fmt: skip
+    scene: Scene,
+    bank: Array,
+    x: float,
+    y: float,
+    z: float,
+    rays: Array,
+    slopes: Array,
+    pixel_size: float,
+    colours: Array,
+    depth: Array,
+) -> None:
     for column in range(len(rays)):
         ray_x, ray_z = rays[column, 0], rays[column, 1]
         i, j = np.int64(x / CELL), np.int64(z / CELL)
@@ -101,7 +106,7 @@ def _render(
             next_z = ((j + (1 if ray_z > 0 else 0)) * CELL - z) / ray_z
             pitch_z = CELL / abs(ray_z)
         high, low = 0, len(slopes)
-        kind = cells[j, i]
+        kind = scene.cells[j, i]
         while high < low:
             crosses_x = next_x <= next_z
             if crosses_x:
@@ -112,36 +117,32 @@ def _render(
                 t = next_z
                 next_z += pitch_z
                 j += step_z
-            entered = cells[j, i]
+            entered = scene.cells[j, i]
             if entered == kind:
                 continue
-            m = top[kind]
-            rise = floors[kind] - y
+            m = scene.top[kind]
+            rise = scene.floor[kind] - y
             while high < low and slopes[low - 1] < 0 and rise > slopes[low - 1] * t:
                 low -= 1
                 d = rise / slopes[low]
-                _paint(
-                    colours[low, column], tones[m], bank[patterns[m]], densities[m], glows[m],
-                    x + ray_x * d, z + ray_z * d, LIGHT_FLOOR, d, pixel_size,
-                )  # fmt: skip
+                _paint(colours[low, column], scene, m, bank, x + ray_x * d, z + ray_z * d, LIGHT_FLOOR, d, pixel_size)
                 depth[low, column] = d
-            m = under[kind]
-            rise = ceilings[kind] - y
+            m = scene.under[kind]
+            rise = scene.ceiling[kind] - y
             while high < low and slopes[high] > 0 and rise < slopes[high] * t:
                 d = rise / slopes[high]
                 _paint(
-                    colours[high, column], tones[m], bank[patterns[m]], densities[m], glows[m],
-                    x + ray_x * d, z + ray_z * d, LIGHT_CEILING, d, pixel_size,
-                )  # fmt: skip
+                    colours[high, column], scene, m, bank, x + ray_x * d, z + ray_z * d, LIGHT_CEILING, d, pixel_size
+                )
                 depth[high, column] = d
                 high += 1
             u = z + ray_z * t if crosses_x else x + ray_x * t
             light = LIGHT_X if crosses_x else LIGHT_Z
-            ornament = decor[entered]
-            edge, frame = decor_heights[ornament, 0], decor_heights[ornament, 1]
-            plain = side[entered] if side[entered] > 0 else wall[kind]
-            floor, ceiling = floors[entered], ceilings[entered]
-            steps_up, steps_down = floor > floors[kind], ceiling < ceilings[kind]
+            ornament = scene.decor[entered]
+            edge, frame = scene.decor_heights[ornament, 0], scene.decor_heights[ornament, 1]
+            plain = scene.side[entered] if scene.side[entered] > 0 else scene.wall[kind]
+            floor, ceiling = scene.floor[entered], scene.ceiling[entered]
+            steps_up, steps_down = floor > scene.floor[kind], ceiling < scene.ceiling[kind]
             while high < low:
                 v = y + slopes[low - 1] * t
                 if steps_up and v <= floor:
@@ -155,10 +156,7 @@ def _render(
                     high += 1
                 m = plain
                 if edge <= v < frame:  # an empty range where there is no decoration
-                    m = decor_materials[ornament, 1 if v < edge + FRAME or v >= frame - FRAME else 0]
-                _paint(
-                    colours[row, column], tones[m], bank[patterns[m]], densities[m], glows[m],
-                    u, v, light, t, pixel_size,
-                )  # fmt: skip
+                    m = scene.decor_materials[ornament, 1 if v < edge + FRAME or v >= frame - FRAME else 0]
+                _paint(colours[row, column], scene, m, bank, u, v, light, t, pixel_size)
                 depth[row, column] = t
             kind = entered
