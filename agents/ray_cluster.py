@@ -217,7 +217,7 @@ def _require_same_code() -> None:
     if silent:
         names = ", ".join(asked[answer] for answer in silent)
         warnings.warn(
-            f"not known which code {names} has: no answer for {_NODE_SECONDS:g} s", RuntimeWarning, stacklevel=4
+            f"cannot compare the code on {names}: no answer for {_NODE_SECONDS:g} s", RuntimeWarning, stacklevel=4
         )
     for answer in answered:
         try:

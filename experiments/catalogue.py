@@ -184,7 +184,7 @@ def read_choice(command: str, given: Sequence[str], known: Sequence[str]) -> tup
         raise ValueError(f"{command} takes {', '.join(known)}, not {', '.join(other)}")
     studies, scale = find_studies(options.get("FIGURE", "")), options.get("SCALE", "home")
     if scale not in SCALES:
-        raise ValueError(f"SCALE is {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
+        raise ValueError(f"SCALE must be {', '.join(SCALES[:-1])} or {SCALES[-1]}; got {scale!r}")
     return options, studies, scale
 
 

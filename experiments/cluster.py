@@ -163,5 +163,5 @@ def _require_shared(mark: Path) -> None:
     while not mark.exists():
         if time.monotonic() > deadline:
             where = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-            raise ValueError(f"{where} does not see {mark.parent}; RUNS= must be a folder that all machines share")
+            raise ValueError(f"{where} cannot read {mark.parent}; RUNS= must be a folder that all machines share")
         time.sleep(_PAUSE)

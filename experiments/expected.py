@@ -10,7 +10,7 @@ from e3b_gym.bonuses.methods import method_defaults
 from experiments.results import EVALUATION
 from experiments.run_files import read_evaluation
 from experiments.runs import RunFolder
-from experiments.settings import Settings, complete
+from experiments.settings import Settings, complete, with_environment
 
 STORED = Path(__file__).resolve().parent.parent / "results" / "runs"
 # These may differ: they change how long training takes, not what is learned from a frame.
@@ -51,7 +51,8 @@ def _evaluation_of_same(settings: Settings, folder: Path) -> dict[str, Any] | No
 
 def _compared(settings: Settings) -> dict[str, Any]:
     """The settings that decide what is learned; an option that a stored run lacks has its default."""
-    values = {name: value for name, value in complete(settings.config).as_dict().items() if name not in MAY_DIFFER}
+    settings = with_environment(dataclasses.replace(settings, config=complete(settings.config)))
+    values = {name: value for name, value in settings.config.as_dict().items() if name not in MAY_DIFFER}
     bonus = {**method_defaults(settings.config.method), **values.pop("bonus", {})}
     defaults = {field.name: field.default for field in dataclasses.fields(settings.config)}
     options = {**settings.config.env_defaults(), **settings.config.env_options}

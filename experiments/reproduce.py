@@ -61,7 +61,7 @@ def make_scheduler(runs: Sequence[Run], root: Path, cores: int | None, options: 
     """Returns the scheduler of CLUSTER=; raises ValueError if it is not available."""
     cluster = options.get("CLUSTER")
     if cluster not in (None, "ray"):
-        raise ValueError(f"CLUSTER is ray, or left out; got {cluster!r}")
+        raise ValueError(f"CLUSTER must be ray, or left out; got {cluster!r}")
     if cluster is None and "RAY_ADDRESS" in options:
         raise ValueError("RAY_ADDRESS= has no effect without CLUSTER=ray")
     if cluster is None or is_set(options, "DRY"):

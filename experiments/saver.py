@@ -30,7 +30,7 @@ class Saver:
         try:
             self.save(progress)
         except NotSavedError as error:
-            warnings.warn(f"{error}; training continues from memory", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{error}; training continues", RuntimeWarning, stacklevel=2)
 
     def save(self, progress: Progress) -> None:
         self._due = time.monotonic() + self._period

@@ -19,13 +19,13 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from agents.networks import networks_for
+from agents.networks import env_options_for, networks_for
 from agents.registry import AGENTS, find_agent
 from agents.run_config import RunConfig
 from e3b_gym.bonuses import METHODS
 from e3b_gym.command import split_options
 from e3b_gym.config import BonusConfig, option_types
-from e3b_gym.envs import option_type
+from e3b_gym.envs import default_options, option_type
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.options import TRUTH, Count, NotNegative, Positive, check_fields, closest, field_types, parse
 from experiments.presets import preset_layers
@@ -152,6 +152,13 @@ def complete(config: RunConfig) -> RunConfig:
     if config.recurrent and config.has_networks:
         sizes["lstm"] = networks_for(config).lstm
     return dataclasses.replace(config, **sizes)
+
+
+def with_environment(settings: Settings) -> Settings:
+    """Returns the settings with all options of the environment, its defaults included; imports the simulator."""
+    config = settings.config
+    options = {**default_options(config.env), **env_options_for(config)}
+    return dataclasses.replace(settings, config=dataclasses.replace(config, env_options=options))
 
 
 def learns(kind: type[RunConfig]) -> bool:

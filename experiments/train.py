@@ -33,7 +33,7 @@ from agents.protocols import Trainee, Update
 from agents.registry import find_agent
 from agents.run_config import RunConfig
 from e3b_gym.command import answer
-from e3b_gym.envs import make
+from e3b_gym.envs import default_options, make
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.errors import DivergedError
 from experiments.expected import expected
@@ -48,6 +48,7 @@ from experiments.settings import (
     resolve,
     split_arguments,
     task_settings,
+    with_environment,
 )
 
 OPTIONS = ("AGENT", "PRESET", "RUN", "RESUME")
@@ -99,10 +100,10 @@ def env_options_checked(config: RunConfig) -> Iterator[None]:
     try:
         yield
     except TypeError as error:
-        suite = suite_of(config.env)
-        if not config.env_options or (suite is not None and not suite.other_options):
+        suite, usual = suite_of(config.env), default_options(config.env).items()
+        options = ", ".join(f"env.{name}" for name, value in config.env_options.items() if (name, value) not in usual)
+        if not options or (suite is not None and not suite.other_options):
             raise
-        options = ", ".join(f"env.{name}" for name in config.env_options)
         raise ValueError(f"{config.env} does not take all of {options}: {error}") from error
 
 
@@ -134,7 +135,7 @@ def prepare_new(options: Mapping[str, str], fields: Mapping[str, str]) -> Prepar
     """Prepares a new run. Its folder is made after everything else has worked. None if there is nothing to learn."""
     if "env" not in fields and options.get("RUN") and (folder := RunFolder(Path(options["RUN"]))).config_file.exists():
         raise ValueError(f"{folder.path} holds a run; resume it: {folder.command('train', 'RESUME=1')}")
-    settings = resolve(options.get("AGENT", "impala"), options.get("PRESET", "home"), fields)
+    settings = with_environment(resolve(options.get("AGENT", "impala"), options.get("PRESET", "home"), fields))
     folder, config = RunFolder.for_new(settings, options.get("RUN")), settings.config
     if find_agent(settings.agent).trainer is None:
         with env_options_checked(config):

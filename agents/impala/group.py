@@ -171,7 +171,7 @@ class Pulse:
         """Raises PeerLostError if a learner has had no heartbeat for too long."""
         for rank, seconds in self._silent.items():
             if seconds >= _SILENCE_SECONDS:
-                raise PeerLostError(f"learner {rank} has given no sign of life for {_SILENCE_SECONDS:g} seconds")
+                raise PeerLostError(f"learner {rank} has had no heartbeat for {_SILENCE_SECONDS:g} seconds")
 
     def end(self) -> None:
         self._ended.set()

@@ -41,6 +41,7 @@ __all__ = [
     "Task",
     "UnknownEnvironmentError",
     "check_options",
+    "default_options",
     "make",
     "make_vec",
     "option_type",
@@ -161,6 +162,25 @@ def option_type(id: str, name: str) -> Any:
         choices = set(types) - set(_INTERNAL)
         raise ValueError(f"{id} has no option env.{name}; {closest(name, choices)}")
     return Any
+
+
+def default_options(id: str) -> dict[str, Any]:
+    """Returns the options of an environment of this library with their defaults; {} for ids of other packages.
+
+    Raises:
+        SuiteNotInstalledError: The simulator is not installed.
+    """
+    suite = suite_of(id)
+    if suite is None or not suite.serves(id) or not suite.options:
+        return {}
+    suite.require_simulator()
+    found = suite.option_defaults()
+    limited = suite.limit_option in found or suite.other_options
+    defaults = {"clock": False, "noise": 0, **({"max_steps": None} if limited else {}), **found}
+    task = suite.load_tasks().get(id)
+    defaults = {name: getattr(task, name, value) for name, value in defaults.items()}  # an id may fix some
+    skipped = {*_INTERNAL, suite.limit_option} - {"max_steps"}
+    return {name: value for name, value in defaults.items() if value is not None and name not in skipped}
 
 
 def _make_plain(id: str, **options: Any) -> gymnasium.Env[Any, Any]:

@@ -87,7 +87,7 @@ class EncoderUpdateCallback(BaseCallback):
             return self.every or RECORD_STEPS
         if self.every is not None:
             name = type(self.model).__name__
-            raise ValueError(f"every={self.every} has no effect: {name} is on-policy, so rollouts decide; remove it")
+            raise ValueError(f"every has no effect: with {name} the encoder is trained after each rollout; remove it")
         return self.model.n_steps
 
     def _on_training_start(self) -> None:

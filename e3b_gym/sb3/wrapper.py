@@ -202,9 +202,10 @@ class E3BRewardWrapper(VecEnvWrapper):
         """The environment's own rewards of the last step."""
         return self._original_reward.copy()
 
-    def evaluation(self, venv: VecEnv) -> E3BRewardWrapper:
-        """`venv` wrapped like this one but with the bonus off, for EvalCallback: rewards are the environment's own."""
-        return type(self)(venv, "none", extrinsic=1.0, penalties=1.0, clip=None, training=False)
+    @classmethod
+    def evaluation(cls, venv: VecEnv) -> E3BRewardWrapper:
+        """Wraps `venv` with the bonus turned off, for EvalCallback: rewards are the environment's own."""
+        return cls(venv, "none", extrinsic=1.0, penalties=1.0, clip=None, training=False)
 
     def save(self, path: str | Path) -> None:
         """Writes everything that was learned: encoder, optimiser, running scale, lifelong memory, settings."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from e3b_gym.envs import UnknownEnvironmentError, check_options, make, make_vec, registry
+from e3b_gym.envs import UnknownEnvironmentError, check_options, default_options, make, make_vec, registry
 from e3b_gym.envs.registry import SUITES, Suite, Task, all_tasks
 
 PAPER = [
@@ -210,3 +210,26 @@ def test_arguments_of_make_vec_are_no_options_of_an_environment() -> None:
     for name in ("seed", "num_envs", "id"):
         with pytest.raises(ValueError, match=rf"{name}: no option of an environment.*n_envs="):
             check_options({"noise": 3, name: 1})
+
+
+@pytest.mark.parametrize(
+    ("id", "some"),
+    [
+        ("Rooms-K3-v0", {"rooms": 3, "max_steps": 50, "clock": False, "noise": 0, "flat": False}),
+        ("MiniGrid-MultiRoom-N2-S4-v0", {"max_steps": 40, "position": False}),
+        ("VizdoomMyWayHomeSparse-v0", {"max_steps": 350, "buttons": 5}),
+        ("MiniHack-MultiRoom-N4-Locked-v0", {"max_steps": 120, "layout": "standard", "level_pool": 0}),
+        ("CartPole-v1", {}),
+    ],
+)
+def test_the_defaults_of_an_environments_options_change_nothing_when_they_are_passed(id: str, some: dict) -> None:
+    defaults = default_options(id)
+    assert defaults.items() >= some.items()
+    assert all(value is not None for value in defaults.values())
+    plain, given = make(id), make(id, **defaults)
+    first, _ = plain.reset(seed=3)
+    second, _ = given.reset(seed=3)
+    assert plain.observation_space == given.observation_space
+    assert str(first) == str(second)
+    plain.close()
+    given.close()

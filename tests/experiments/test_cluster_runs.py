@@ -201,7 +201,7 @@ def test_a_machine_that_does_not_share_the_folder_is_named(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["CLUSTER=slurm"], "CLUSTER is ray, or left out; got 'slurm'"),
+        (["CLUSTER=slurm"], "CLUSTER must be ray, or left out; got 'slurm'"),
         (["RAY_ADDRESS=auto"], "RAY_ADDRESS= has no effect without CLUSTER=ray"),
         (["CLUSTER=ray", "RAY_ADDRESS=127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
     ],

@@ -179,7 +179,7 @@ def test_fewer_steps_than_were_trained_are_refused(tmp_path, capsys):
         (reproduce, ["FIGURE=demo", "SCALE=paper"], "demo has no SCALE=paper; choose from home, smoke"),
         (reproduce, ["FIGURE=demo", "beta=3"], "not beta"),
         (reproduce, ["stray"], "expected NAME=value, got 'stray'"),
-        (report, ["FIGURE=minihack", "SCALE=x"], "SCALE is paper, home or smoke; got 'x'"),
+        (report, ["FIGURE=minihack", "SCALE=x"], "SCALE must be paper, home or smoke; got 'x'"),
         (heatmap.main, ["RUN=nowhere", "EPISODES=-5"], "EPISODES must be a whole number of at least 1; got '-5'"),
         (heatmap.main, ["RUN=nowhere", "SEED=-1"], "SEED must be a whole number from 0"),
     ],

@@ -102,7 +102,7 @@ def test_a_suite_from_outside_is_made_trained_evaluated_and_watched(corridor, tm
         0.2,
         7,
         None,
-        {"length": 4},
+        {"clock": False, "noise": 0, "max_steps": 12, "length": 4},
     )
     assert evaluate([f"RUN={run}", "EPISODES=3"]) == 0
     assert watch([f"RUN={run}", "EPISODES=1"]) == 0

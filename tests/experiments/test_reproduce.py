@@ -175,7 +175,7 @@ def test_a_folder_that_holds_a_lock_only_is_started_over(smoke, tmp_path):
     ("options", "reason"),
     [
         (["FIGURE=agregate"], "unknown FIGURE=agregate"),
-        (["FIGURE=demo", "SCALE=big"], "SCALE is paper, home or smoke; got 'big'"),
+        (["FIGURE=demo", "SCALE=big"], "SCALE must be paper, home or smoke; got 'big'"),
         (["FIGURE=demo", "SCALE=paper"], "demo has no SCALE=paper"),
         (["FIGURE=demo", "CORES=0"], "CORES must be a whole number of at least 1"),
         (["FIGURE=demo", "SEEDS=0"], "SEEDS must be a whole number of at least 1"),

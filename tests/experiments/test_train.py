@@ -196,7 +196,8 @@ def test_without_options_the_command_prints_its_help(capsys):
 def test_the_run_folder_holds_the_resolved_config_and_its_origin(trained):
     content = yaml.safe_load((trained / "config.yaml").read_text())
     assert content["config"]["n_envs"] == 4
-    assert content["config"]["env_options"]["max_steps"] == 10
+    given = content["config"]["env_options"]
+    assert (given["max_steps"], set(given)) == (10, {"max_steps", "rooms", "clock", "noise", "flat"}), "with defaults"
     bonus = {"method", "beta", "extrinsic", "penalties", "normaliser", "clip", "floor"}
     assert bonus | {"ridge", "unit_length", "hidden"} < set(content["config"]["bonus"])
     assert content["provenance"][0]["commit"]

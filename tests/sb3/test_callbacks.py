@@ -127,7 +127,7 @@ def test_settings_reach_the_trainer_and_wrong_ones_are_errors_at_once() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             EncoderUpdateCallback(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="every=8 has no effect: A2C is on-policy"):
+    with pytest.raises(ValueError, match="every has no effect: with A2C the encoder is trained after each rollout"):
         A2C("MlpPolicy", wrapper, **CPU).learn(5, callback=EncoderUpdateCallback(every=8))
     with pytest.raises(ValueError, match=r"wrap it: E3BRewardWrapper\(venv\)"):
         A2C("MlpPolicy", DummyVecEnv(walks(1)), **CPU).learn(5, callback=EncoderUpdateCallback())

@@ -197,7 +197,7 @@ def _options_for(id: str, options: dict[str, Any]) -> dict[str, Any]:
     if id not in TASKS:
         raise ValueError(f"unknown task {id!r}; choose from {', '.join(sorted(TASKS))}")
     allowed = {"max_steps", "clock", "noise", "flat", "render_mode"}
-    if id == "Rooms-v0":
+    if id == "Rooms-v0" or options.get("rooms") == TASKS[id].rooms:
         allowed.add("rooms")
     if unknown := sorted(set(options) - allowed):
         hint = "; the id fixes the number of rooms, use Rooms-v0 to choose it" if "rooms" in unknown else ""

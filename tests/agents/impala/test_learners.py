@@ -218,7 +218,7 @@ def test_a_learner_without_a_sign_of_life_stops_the_others(monkeypatch):
     monkeypatch.setattr(group, "_PULSE_SECONDS", 0.2)  # here; the other learner gives one every 5 seconds
     monkeypatch.setattr(group, "_SILENCE_SECONDS", 7.0)
     monkeypatch.setattr(team, "_REPORT_SECONDS", 0.1)
-    lost = r"^learner 1 has given no sign of life for 7 seconds; all learners stopped$"
+    lost = r"^learner 1 has had no heartbeat for 7 seconds; all learners stopped$"
     with stopped_peer() as updates, pytest.raises(LearnerError, match=lost):
         list(updates)
     assert not psutil.Process().children()
