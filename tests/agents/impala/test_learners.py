@@ -214,7 +214,7 @@ def stopped_peer():
             other.kill()
 
 
-def test_a_learner_without_a_sign_of_life_stops_the_others(monkeypatch):
+def test_a_learner_without_a_heartbeat_stops_the_others(monkeypatch):
     monkeypatch.setattr(group, "_PULSE_SECONDS", 0.2)  # here; the other learner gives one every 5 seconds
     monkeypatch.setattr(group, "_SILENCE_SECONDS", 7.0)
     monkeypatch.setattr(team, "_REPORT_SECONDS", 0.1)
