@@ -154,12 +154,13 @@ def _require_answer(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
-        if asked.returncode != 0:
-            raise ConnectionError((asked.stderr or asked.stdout).strip().splitlines()[-1:] or "no reason given")
     except subprocess.TimeoutExpired as error:
         raise ValueError(_no_answer(address, "timed out")) from error
     except (OSError, OverflowError) as error:
         raise ValueError(_no_answer(address, error)) from error
+    if asked.returncode != 0:  # another Ray, or a token that is missing
+        lines = (asked.stderr.strip() or asked.stdout.strip() or "no reason given").splitlines()
+        raise ValueError(f"cannot use a Ray cluster at {address}: {lines[-1]}; correct the address, or: {_SAME}")
 
 
 def _no_answer(address: str, reason: object) -> str:

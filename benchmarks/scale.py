@@ -5,7 +5,8 @@
 Real MiniHack, E3B, the fast network, every frame learned from once, one thread per process: actors inline, in processes
 and on a local Ray (1 and 2 actors), and two data-parallel learners with inline actors: with the environments and the
 batch of one learner divided between them, and with as many each as the one learner has. Two independent runs side by
-side show what two cores of this machine can give at most, since they share its memory and cache. Then bytes and
+side show what two cores of this machine can give at most, since they share its memory and cache. One learner alone with
+half the environments shows what two that divide them could reach if they exchanged and shared nothing. Then bytes and
 microseconds of an unroll and of the published weights, and a table of the speed of 1, 8 and 64 machines like this one,
 with the assumption of each line: the table is computed, not measured. Contenders alternate in one run, and the median
 over the rounds counts. Times are wall-clock, so the machine should be idle: the load before the run is printed.
@@ -46,6 +47,7 @@ from experiments.settings import resolve
 CORES = 2
 TWICE = "learners=2, inline, twice the environments"
 SIDE_BY_SIDE = "two runs side by side, inline"
+HALF = "inline, half the environments"
 MACHINES = (1, 8, 64)
 CONTENDERS: dict[str, dict[str, str]] = {
     "inline": {"engine": "inline", "actors": "1"},
@@ -62,6 +64,7 @@ CONTENDERS: dict[str, dict[str, str]] = {
         "batch_size": "4096",
     },
     SIDE_BY_SIDE: {"engine": "inline", "actors": "1"},
+    HALF: {"engine": "inline", "actors": "1", "n_envs": "64", "batch_size": "1024"},
 }
 # Stages in which the learner works; in the others it waits, or actors work.
 LEARNING = ("embed", "score", "encoder", "policy", "optimisers")
@@ -228,10 +231,16 @@ def compare(speed: Mapping[str, float]) -> list[Bar]:
     ]
 
 
+def most_of_two_halves(speed: Mapping[str, float]) -> float:
+    """The speed of two learners with half the environments each that exchange and share nothing, times one learner."""
+    return 2 * speed[HALF] / speed["inline"]
+
+
 def report(speed: Mapping[str, float], transport: Transport, lines: Sequence[Line], network: float) -> None:
     for name, value in speed.items():
         print(f"{name:44} {value:>9,.0f} frames/s")
-    print(f"\nan unroll: {transport.unroll_bytes:,} bytes, {transport.unroll_us:,.0f} us through Ray on one machine")
+    print(f"\nlearners=2 that divide the environments, at most: {most_of_two_halves(speed):.2f} times one learner")
+    print(f"an unroll: {transport.unroll_bytes:,} bytes, {transport.unroll_us:,.0f} us through Ray on one machine")
     print(f"gradients of policy and encoder: {transport.gradient_bytes:,} bytes")
     print(f"weights: {transport.weight_bytes:,} bytes; us of the learner per publication: ", end="")
     print(", ".join(f"{name} {spent:,.0f}" for name, spent in transport.publish_us.items()))

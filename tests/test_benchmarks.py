@@ -62,12 +62,14 @@ SPEED = {
     "learners=2, inline": 1600.0,
     scale.TWICE: 1700.0,
     scale.SIDE_BY_SIDE: 1900.0,
+    scale.HALF: 850.0,
 }
 
 
 def test_scale_is_judged_by_its_bars() -> None:
     verdicts = [(bar.ratio, bar.verdict) for bar in scale.compare(SPEED)]
     assert verdicts == [(0.85, "PASS"), (0.8, "FAIL"), (1.6, "FAIL"), (1.7, "PASS")]
+    assert scale.most_of_two_halves(SPEED) == pytest.approx(1.7)
 
 
 def test_the_table_of_machines_names_what_limits_each_number() -> None:
@@ -90,9 +92,11 @@ def test_every_contender_of_scale_is_a_run() -> None:
     configs = {name: scale.config_of(name) for name in scale.CONTENDERS}
     assert [config.engine for config in configs.values()] == [
         *["inline", "process", "ray", "process", "ray"],
-        *["inline"] * 3,
+        *["inline"] * 4,
     ]
-    assert [config.actors for config in configs.values()] == [1, 1, 1, 2, 2, 1, 1, 1]
+    assert [config.actors for config in configs.values()] == [1, 1, 1, 2, 2, 1, 1, 1, 1]
     assert configs["learners=2, inline"].learners == 2
     each, alone = configs[scale.TWICE].part(1), configs["inline"]
     assert (each.n_envs, each.batch_size) == (alone.n_envs, alone.batch_size)
+    divided, half = configs["learners=2, inline"].part(1), configs[scale.HALF]
+    assert (divided.n_envs, divided.batch_size) == (half.n_envs, half.batch_size)

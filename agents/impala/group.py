@@ -29,7 +29,8 @@ _EXCHANGE_TIMEOUT = timedelta(days=30)  # one learner may wait for actors, and t
 _JOIN_TIMEOUT = timedelta(minutes=5)
 _PULSE_SECONDS = 5.0  # between two heartbeats of a learner
 _SILENCE_SECONDS = 120.0  # without a heartbeat
-_LONGEST_PAUSE = 0.001  # seconds between two checks of an exchange
+_LOOK = timedelta(seconds=0.2)  # between two checks for signals such as Ctrl-C and for lost learners, during a wait
+_NCCL_PAUSE = 0.0005  # seconds between two checks whether an exchange of nccl has ended
 
 
 class LearnerError(RuntimeError):
@@ -122,15 +123,21 @@ class Channel:
             work = start()
 
         def wait() -> None:
-            pause = _LONGEST_PAUSE / 16
             with self._exchanging():
-                while not work.is_completed():  # `wait` alone would also keep signals such as Ctrl-C waiting
-                    time.sleep(pause)
-                    pause = min(1.5 * pause, _LONGEST_PAUSE)
+                while not work.is_completed():
+                    self._look(work)
                     self._check()
                 work.wait()
 
         return wait
+
+    def _look(self, work: Any) -> None:
+        """Waits for a moment at most, or until the exchange has ended."""
+        if isinstance(self._group, ProcessGroupGloo):
+            with suppress(RuntimeError):  # it has not; or it has failed, which the caller's `wait` raises
+                work.wait(_LOOK)
+        else:
+            time.sleep(_NCCL_PAUSE)  # nccl's `wait` with a limit would end the group
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
@@ -168,12 +175,15 @@ class Pulse:
         threading.Thread(target=self._run, daemon=True).start()
 
     def check(self) -> None:
-        """Raises PeerLostError if a learner has had no heartbeat for too long."""
+        """Raises PeerLostError if a learner has had no heartbeat for too long, or after `end`."""
+        if self._ended.is_set():  # as for the encoder's thread, while the policy's ends the run
+            raise PeerLostError("this learner has left the others")
         for rank, seconds in self._silent.items():
             if seconds >= _SILENCE_SECONDS:
                 raise PeerLostError(f"learner {rank} has had no heartbeat for {_SILENCE_SECONDS:g} seconds")
 
     def end(self) -> None:
+        """Ends the heartbeat of this learner, and all waits."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -221,8 +231,9 @@ class Group:
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             # By address: the machine's own name may resolve to one that other machines cannot reach.
             options._devices = [ProcessGroupGloo.create_device(hostname=self._address)]
-            options._timeout = _EXCHANGE_TIMEOUT
+            options._timeout = _JOIN_TIMEOUT
             group = ProcessGroupGloo(store, self.rank, self.size, options)
+            group.set_timeout(_EXCHANGE_TIMEOUT)
         return Channel(group, self.rank, self.size, self.pulse.check)
 
     def close(self) -> None:

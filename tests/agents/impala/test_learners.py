@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 
 import gymnasium as gym
 import numpy as np
@@ -143,6 +144,38 @@ def test_values_of_any_size_arrive_in_order():
     assert [len(text) for text, _ in collected] == [1, 1000, 1000000]
     assert [len(numbers) for _, numbers in collected] == [0, 1, 2]
     assert [values for _, values in others] == [[], []]
+
+
+def test_an_exchange_waits_for_a_learner_that_comes_late(monkeypatch):
+    monkeypatch.setattr(group, "_LOOK", timedelta(seconds=0.01))
+
+    def work(group):
+        weight = torch.zeros(3)
+        weight.grad = torch.full((3,), 1.0 + group.rank)
+        time.sleep(0.5 * group.rank)  # many looks of learner 0
+        group.policy.add_up([weight])()
+        return weight.grad.tolist(), group.policy.seconds
+
+    (mine, waited), (theirs, _) = together(2, work)
+    assert mine == theirs == [3.0, 3.0, 3.0]
+    assert waited > 0.3
+
+
+def test_a_wait_ends_when_this_learner_leaves():
+    def work(group):
+        if group.rank == 1:
+            return left.wait(60)
+        weight = torch.zeros(3)
+        weight.grad = torch.ones(3)
+        wait = group.policy.add_up([weight])
+        group.close()
+        with pytest.raises(PeerLostError, match="this learner has left the others"):
+            wait()
+        left.set()
+        return True
+
+    left = threading.Event()
+    assert together(2, work) == [True, True]
 
 
 SMALL = {"engine": "inline", "n_envs": 4, "n_steps": 8, "lstm": 8, "dim": 8, "seed": 1}

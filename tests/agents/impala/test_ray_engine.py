@@ -226,6 +226,16 @@ def test_another_python_on_the_cluster_is_refused(cluster: Cluster, monkeypatch:
     assert "Python: 3.9.1" in message
 
 
+def test_another_ray_on_the_cluster_is_refused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import ray\nray.__version__ = '2.0.0'\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    message = refused(on_ray(cluster))
+    assert f"cannot use a Ray cluster at {cluster.address}" in message
+    assert "local Ray version is 2.0.0; correct the address, or: every machine needs the same Python" in message
+
+
 SMALL = {"engine": "inline", "n_envs": 4, "n_steps": 8, "lstm": 8, "dim": 8, "seed": 1}
 
 
