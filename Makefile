@@ -49,7 +49,7 @@ train: $(STAMP) $(ASKED)  ## train an agent: ENV=... [METHOD= AGENT= PRESET= STE
 evaluate: $(STAMP)  ## success and return of a run in unseen environments: RUN=... [EPISODES= SEED= CHECKPOINT=best GREEDY=1]
 	@$(BIN)/python -m experiments.evaluate $(OPTIONS)
 
-watch: $(STAMP)  ## an agent in the terminal, with its bonus: RUN=..., or ENV=... of `make agents` [EPISODES= RECORD=film.gif]
+watch: $(STAMP)  ## an agent in the terminal, with its bonus: RUN=..., or ENV=... of `make agents` [EPISODES= STEPS= RECORD=film.gif]
 	@$(BIN)/python -m experiments.watch $(OPTIONS)
 
 agents: $(STAMP)  ## the trained agents that come with the repository, with what was measured

@@ -12,8 +12,7 @@ from experiments.settings import split_arguments
 def options_and_seed(given: Sequence[str], names: tuple[str, ...], command: str) -> tuple[dict[str, str], int]:
     """The options of a command, and the SEED; anything else is refused."""
     known, fields = split_arguments(given, names, ("SEED",))
-    if "ENV" in names and "env" in fields:
-        known["ENV"] = fields.pop("env")
+    known |= {name: fields.pop(name.lower()) for name in names if name.lower() in fields}
     if other := sorted(set(fields) - {"seed"}):
         raise ValueError(f"{command} takes {', '.join(names)} and SEED, not {', '.join(other)}")
     return known, parse("SEED", fields.get("seed", "0"), Seed)

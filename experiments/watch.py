@@ -1,11 +1,11 @@
 """Shows the agent of a run and its bonus in the terminal, or records a video.
 
-    make watch RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=3] [SEED=0] [GREEDY=1] [FPS=10]
+    make watch RUN=runs/... [CHECKPOINT=latest|best] [EPISODES=3] [STEPS=] [SEED=0] [GREEDY=1] [FPS=10]
     make watch RUN=runs/... RECORD=video.gif           or video.mp4; the bonus is in a strip below the image
     make watch ENV=MiniHack-MultiRoom-N6-Lava-v0       the agent that comes with the repository (`make agents`)
 
 A panel next to the environment lists the latest steps with action, reward of the environment, and bonus before scaling
-(docs/bonuses.md).
+(docs/bonuses.md). With STEPS= an episode is shown up to this step.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from experiments.runs import RunFolder
 from experiments.settings import is_set
 from experiments.trained import chosen_run
 
-OPTIONS = ("RUN", "ENV", "CHECKPOINT", "EPISODES", "GREEDY", "FPS", "RECORD")
+OPTIONS = ("RUN", "ENV", "CHECKPOINT", "EPISODES", "STEPS", "GREEDY", "FPS", "RECORD")
 PANEL_LINES, BAR = 20, 16
 """Smallest number of lines of the panel, and length of the longest bar in characters."""
 MOST_FPS = 1000.0
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     options, seed = options_and_seed(given, OPTIONS, "watch")
     episodes, fps = positive(options, "EPISODES", "3"), parse("FPS", options.get("FPS", "10"), float)
+    steps = positive(options, "STEPS", "") if "STEPS" in options else None
     if not 0 < fps <= MOST_FPS:
         raise ValueError(f"FPS must be positive and at most {MOST_FPS}; got {fps}")
     video = Path(options["RECORD"]) if "RECORD" in options else None
@@ -91,7 +93,7 @@ def _run(given: list[str]) -> int:
         if sys.stdout.isatty():
             print(f"loading {folder.path}; the first run after installation compiles its loops, too", flush=True)
         viewer = Viewer(folder, which, modes, is_set(options, "GREEDY"), seed)
-        scenes = viewer.scenes(fresh_seeds(viewer.settings.config, episodes, seed))
+        scenes = viewer.scenes(fresh_seeds(viewer.settings.config, episodes, seed), steps)
         if video is None:
             watch(scenes, viewer.title, fps)
         else:
@@ -118,11 +120,11 @@ class Viewer:
         self._explorer = self._player.bonus_explorer()
         self.title = f"{config.env}: {self.settings.title} after {self._player.frames:,} frames"
 
-    def scenes(self, seeds: Sequence[int]) -> Iterator[Scene]:
-        """Runs one episode per seed; yields after every reset and step."""
+    def scenes(self, seeds: Sequence[int], steps: int | None = None) -> Iterator[Scene]:
+        """Runs one episode per seed, up to `steps` steps of it; yields after every reset and step."""
         try:
             for episode, seed in enumerate(seeds, start=1):
-                yield from self._episode(episode, seed)
+                yield from islice(self._episode(episode, seed), None if steps is None else steps + 1)
         finally:
             self._env.close()
 

@@ -84,6 +84,13 @@ def test_any_suite_can_be_filmed(suite, ending, suites, tmp_path, capsys):
         assert len([line for line in frames_found.splitlines() if not line.startswith("#")]) == count
 
 
+def test_an_episode_is_shown_up_to_a_step(trained, tmp_path, capsys):
+    assert main([f"RUN={trained}", "EPISODES=2", "STEPS=2"]) == 0
+    assert capsys.readouterr().out.count("after 64 frames") == 2 * 3  # a reset and two steps
+    assert main([f"RUN={trained}", "STEPS=0"]) == 2
+    assert "STEPS" in capsys.readouterr().err
+
+
 def test_a_films_ending_must_be_known(trained, capsys):
     assert main([f"RUN={trained}", "RECORD=film.avi"]) == 2
     assert ".gif or .mp4" in capsys.readouterr().err
