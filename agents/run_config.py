@@ -13,7 +13,7 @@ from e3b_gym.config import BonusConfig
 from e3b_gym.devices import parse_device
 from e3b_gym.envs import check_options
 from e3b_gym.envs.registry import SUITES, suite_of
-from e3b_gym.options import Bound, Count, Seed, check_fields, closest, field_types
+from e3b_gym.options import Bound, Count, Seed, Size, check_fields, closest, field_types
 
 Envs = Annotated[int, Bound(lambda value: 1 <= value <= 2**16, "a whole number from 1 to 65536")]
 Workers = Annotated[int, Bound(lambda value: 1 <= value <= 4096, "a whole number from 1 to 4096")]
@@ -40,9 +40,9 @@ class RunConfig:
     """The bonus and its weight in the reward. It has no `dim` and no `seed`: those of the run are used."""
     net: str | None = "paper"
     """Kind of networks, if the suite has several: "paper", "fast" (smaller), in MiniHack also "moves" (`moves.py`)."""
-    lstm: Count | None = None
+    lstm: Size | None = None
     """Units of the policy's LSTM, if it has one; None: the size of the network."""
-    dim: Count | None = 256
+    dim: Size | None = 256
     """Size of the embedding of the generic encoder, for suites that have no networks."""
     seed: Seed = 0
     """Seed of weights, actions and environments."""

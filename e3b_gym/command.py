@@ -102,17 +102,17 @@ def one_line(error: Exception) -> str:
         where = f"cannot use {str(error.filename).removesuffix(UNFINISHED)}: " if error.filename is not None else ""
         remedy = _REMEDIES.get(error.errno, "choose another path")
         text = f"{where}{(error.strerror or str(error)).lower()}; {remedy}"
-    elif isinstance(error, MemoryError) or is_out_of_memory(error):
+    elif is_out_of_memory(error):
         text = f"not enough memory: {error}; choose smaller networks, or fewer environments and steps per rollout"
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch could not allocate memory."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory could not be allocated, by Python, NumPy or torch."""
     # The text decides, here only: on the CPU torch raises RuntimeError, without a class for this.
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
 
 
 def require_text(arguments: Sequence[str]) -> None:

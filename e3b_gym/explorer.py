@@ -143,10 +143,9 @@ class Explorer:
                 self._saved_memory = None
         return self._memory
 
-    def load_memory(self) -> None:
-        """Gives the memory its loaded content now, so that content that does not fit is refused before training."""
-        if self._saved_memory is not None:
-            self._memory = self.memory
+    def make_memory(self) -> None:
+        """Makes the memory now, so that too large a one and loaded content that does not fit are refused early."""
+        self._memory = self.memory
 
     def embed(self, unroll: Unroll, previous: Any = None, *, graph: bool = False) -> Any:
         """The bonus's features of an unroll.

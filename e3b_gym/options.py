@@ -42,6 +42,8 @@ Positive = Annotated[float, Bound(lambda value: value > 0, "a positive number")]
 NotNegative = Annotated[float, Bound(lambda value: value >= 0, "a number, 0 or more")]
 Share = Annotated[float, Bound(lambda value: 0 <= value <= 1, "a number in [0, 1]")]
 Count = Annotated[int, Bound(lambda value: value >= 1, "a whole number of at least 1")]
+Size = Annotated[int, Bound(lambda value: 1 <= value <= 2**24, "a whole number from 1 to 2**24")]
+"""Units of a layer; the number of weights of larger layers may not fit into 64 bits."""
 WholeNumber = Annotated[int, Bound(lambda value: value >= 0, "a whole number, 0 or more")]
 Seed = Annotated[int, Bound(lambda value: 0 <= value < 2**32, "a whole number from 0 to 2**32 - 1")]
 

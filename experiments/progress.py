@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 import time
 import warnings
 from collections import defaultdict, deque
@@ -122,6 +123,22 @@ class Board:
                 CurveWarning,
                 stacklevel=4,
             )
+
+
+@contextmanager
+def errors_of_boards_once() -> Iterator[None]:
+    """Inside, no traceback of TensorBoard's thread: it gives its error to the next call of `Board` as well."""
+    before = threading.excepthook
+
+    def others(failure: threading.ExceptHookArgs) -> None:
+        if not (type(failure.thread).__module__.startswith("tensorboard.") and isinstance(failure.exc_value, OSError)):
+            before(failure)
+
+    threading.excepthook = others
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 class Progress:

@@ -32,12 +32,12 @@ from agents.networks import env_options_for
 from agents.protocols import Trainee, Update
 from agents.registry import find_agent
 from agents.run_config import RunConfig
-from e3b_gym.command import answer
+from e3b_gym.command import answer, is_out_of_memory, one_line
 from e3b_gym.envs import default_options, make
 from e3b_gym.envs.registry import suite_of
 from e3b_gym.errors import DivergedError
 from experiments.expected import expected
-from experiments.progress import Progress, duration, short
+from experiments.progress import Progress, duration, errors_of_boards_once, short
 from experiments.runs import RunFolder, changed
 from experiments.saver import NotSavedError, Saver
 from experiments.settings import (
@@ -109,7 +109,8 @@ def env_options_checked(config: RunConfig) -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code: 0 done, 1 diverged or not saved, 2 refused, 128 + signal if stopped."""
-    return answer(arguments, __doc__, prepare)
+    with errors_of_boards_once():
+        return answer(arguments, __doc__, prepare)
 
 
 def prepare(given: list[str]) -> int | Callable[[], int]:
@@ -263,10 +264,12 @@ def run(folder: RunFolder, settings: Settings, trainee: Trainee, progress: Progr
         ending = f"stopped at frame {trainee.frames:,}: {error}\n{saver.intact(again)}"
     except KeyboardInterrupt:
         ending, code = f"not saved; {saver.intact(again)}", 128 + signal.SIGINT
-    except BaseException:
-        progress.finish(trainee.frames, trainee.seconds)
-        print(f"not saved; {saver.intact(again)}", file=sys.stderr, flush=True)
-        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) or not is_out_of_memory(error):
+            progress.finish(trainee.frames, trainee.seconds)
+            print(f"not saved; {saver.intact(again)}", file=sys.stderr, flush=True)
+            raise
+        ending = f"stopped at frame {trainee.frames:,}: {one_line(error)}\n{saver.intact(again)}"
     progress.finish(trainee.frames, trainee.seconds)
     if ending:
         print(ending, file=sys.stderr, flush=True)

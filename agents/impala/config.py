@@ -211,7 +211,9 @@ class Config(RunConfig):
                 f"that every unroll is used once; got {size!r}. For example {self._nearest_batch_size(size)}"
             )
         if self.normalize_advantage and (size or rollout) < 2:
-            raise ValueError("normalize_advantage needs at least 2 steps per update; raise n_steps or n_envs")
+            raise ValueError(
+                "normalize_advantage needs at least 2 steps per update; raise batch_size, n_steps or n_envs"
+            )
 
     def _nearest_batch_size(self, size: float) -> int:
         fitting = [columns for columns in range(1, self.n_envs + 1) if self.n_envs % columns == 0]

@@ -41,7 +41,8 @@ class ImpalaTrainee(SavingTrainee):
             with loading(checkpoint):
                 self.extra = dict(checkpoint.state["extra"])
                 self.model.load_state_dict(checkpoint.state)
-                self.model.learner.explorer.load_memory()
+                self.model.learner.explorer.make_memory()
+        self.model.learner.explorer.make_memory()
         self.model.start(config.steps)
 
     @property

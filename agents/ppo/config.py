@@ -6,12 +6,12 @@ Names are Stable-Baselines3's. The defaults learn on a small machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from agents.networks import networks_for
 from agents.run_config import Envs, RunConfig, check_rollout
 from e3b_gym.config import BonusConfig
-from e3b_gym.options import Count, NotNegative, Positive, Share, WholeNumber
+from e3b_gym.options import Bound, Count, NotNegative, Positive, Share, Size
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PPOConfig(RunConfig):
     """As in RunConfig, but with the preset "default", which is for small machines; RunConfig has the paper's."""
     net: str | None = "fast"
     """As in RunConfig, but by default the smaller network, for small machines."""
-    dim: Count | None = 64
+    dim: Size | None = 64
     """As in RunConfig, but 64, the size in the bonus's preset "default"."""
     steps: Count = 10_000_000
     """As in RunConfig, but a fifth of the paper's, for small machines."""
@@ -59,9 +59,9 @@ class PPOConfig(RunConfig):
     features: Literal["encoder", "flat"] = "encoder"
     """What the layers in front of the heads read: "encoder" is the suite's network or the generic one, shared by policy
     and value; "flat" is the observation as a flat vector, with separate layers for policy and value (MlpPolicy)."""
-    hidden: WholeNumber = 128
+    hidden: Annotated[int, Bound(lambda value: 0 <= value <= 2**24, "a whole number from 0 to 2**24")] = 128
     """Units of each layer between the features (or the LSTM) and the heads; 0 for no layer."""
-    hidden_layers: Count = 1
+    hidden_layers: Annotated[int, Bound(lambda value: 1 <= value <= 100, "a whole number from 1 to 100")] = 1
     """Number of these layers."""
 
     encoder_learning_rate: Positive = 1e-3

@@ -44,8 +44,10 @@ class SB3Trainee(SavingTrainee):
         try:
             self._bonus = add_bonus(config, venv)
             self.model = make_model(config, self._bonus)
+            bind_policy(self._bonus.explorer, self.model)
             if checkpoint is not None:
                 self._load(checkpoint)
+            self._bonus.explorer.make_memory()
         except (AssertionError, NotImplementedError) as error:  # SB3's errors for an unsupported space
             venv.close()
             name = algorithm_of(config).__name__
@@ -61,9 +63,8 @@ class SB3Trainee(SavingTrainee):
             expected = optimizer.state_dict()["param_groups"]
             self.model.set_parameters(state["model"], device=self.model.device)
             check_optimizer(optimizer, expected)
-            bind_policy(self._bonus.explorer, self.model)
             self._bonus.explorer.load_state_dict(state["bonus"])
-            self._bonus.explorer.load_memory()
+            self._bonus.explorer.make_memory()
             self.model.num_timesteps, self.model._n_updates = checkpoint.frames, int(state["updates"])
             self.extra = dict(state["extra"])
         # Each part of the run has other random numbers.

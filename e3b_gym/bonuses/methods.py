@@ -34,7 +34,7 @@ from e3b_gym.bonuses.representations import (
 )
 from e3b_gym.bonuses.rnd import RND, NoveltyGain
 from e3b_gym.encoders import Encoder, as_encoder, make_encoder, show_only
-from e3b_gym.options import Count, NotNegative, check, closest
+from e3b_gym.options import Count, NotNegative, Size, check, closest
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _e3b(
     spaces: Spaces,
     *,
     representation: Literal["inverse", "random", "policy"] = "inverse",
-    hidden: Count = 256,
+    hidden: Size = 256,
     sees: str | Sequence[str] | None = None,
     **elliptical: Any,
 ) -> Bonus:
@@ -113,7 +113,7 @@ def _ride(
     spaces: Spaces,
     *,
     key: KeyName | Key | None = "full",
-    hidden: Count = 256,
+    hidden: Size = 256,
     inverse_coef: NotNegative = 0.1,
     forward_coef: NotNegative = 1.0,
 ) -> Bonus:
@@ -122,7 +122,7 @@ def _ride(
 
 
 def _icm(
-    spaces: Spaces, *, hidden: Count = 256, inverse_coef: NotNegative = 0.1, forward_coef: NotNegative = 1.0
+    spaces: Spaces, *, hidden: Size = 256, inverse_coef: NotNegative = 0.1, forward_coef: NotNegative = 1.0
 ) -> Bonus:
     return Curiosity(_dynamics(spaces, hidden, inverse_coef, forward_coef))
 
@@ -223,7 +223,7 @@ def make_bonus(
     """
     num_envs = check("num_envs", num_envs, Count)
     overrides = check_options(name, overrides)
-    spaces = Spaces(observation_space, action_space, encoder, check("dim", dim, Count))
+    spaces = Spaces(observation_space, action_space, encoder, check("dim", dim, Size))
     with torch.random.fork_rng(devices=[], enabled=seed is not None), _single_precision():
         if seed is not None:
             torch.manual_seed(seed)
@@ -245,7 +245,7 @@ def _single_precision() -> Iterator[None]:
 def method_types(name: str) -> dict[str, Any]:
     """Returns name -> annotation of the options of a method, including `dim` and `encoder`."""
     options = {option: parameter.annotation for option, parameter in _parameters(name).items()}
-    return {**options, "dim": Count, "encoder": nn.Module | Callable}
+    return {**options, "dim": Size, "encoder": nn.Module | Callable}
 
 
 def method_defaults(name: str) -> dict[str, Any]:

@@ -350,3 +350,23 @@ def trainee_state(trainee) -> dict[str, np.ndarray]:
     else:
         modules = {"policy": trainee.model.policy, "bonus": trainee.model.env.bonus}
     return {f"{name}.{key}": v.numpy() for name, part in modules.items() for key, v in part.state_dict().items()}
+
+
+@pytest.mark.parametrize("agent", ["impala", "ppo"])
+def test_a_bonus_that_needs_too_much_memory_is_refused_before_anything_is_written(agent, tmp_path, capsys):
+    """5 TB of ellipses, which were allocated at the first step."""
+    large = ["dim=200000", "n_envs=64", "bonus.hidden=1"]
+    said = refused(capsys, train(tiny(tmp_path / "run", "Rooms-K3-v0", agent, *large)))
+    assert "not enough memory" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_runs_out_in_training_is_one_line_with_the_intact_checkpoint(tmp_path, capsys, monkeypatch):
+    def exhausted(self, action):
+        raise MemoryError("40 GB")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.step", exhausted)
+    assert train(tiny(tmp_path / "run", "CartPole-v1", "ppo")) == 1
+    said = capsys.readouterr().err
+    assert "stopped at frame 0: not enough memory: 40 GB; choose smaller networks" in said
+    assert "there is no checkpoint after frame 0 yet" in said

@@ -317,7 +317,8 @@ def test_the_sizes_of_the_networks_are_in_the_config(agent, suite):
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"batch_size": 7}, "divide"), ({"gamma": 1.1}, "gamma"), ({"n_epochs": 0}, "n_epochs"), ({"lstm": 0}, "lstm"),
-     ({"learning_rate": float("inf")}, "learning_rate")],
+     ({"learning_rate": float("inf")}, "learning_rate"), ({"hidden": 2**62}, "hidden must be a whole number from 0"),
+     ({"hidden_layers": 10**9}, "hidden_layers must be a whole number from 1 to 100")],
 )  # fmt: skip
 def test_the_config_of_ppo_checks_itself(change, message):
     with pytest.raises(ValueError, match=message):

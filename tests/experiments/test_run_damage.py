@@ -130,6 +130,23 @@ def test_a_full_disk_under_the_curve_does_not_end_the_training(agent, tmp_path, 
     assert "done: 64 frames" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("intact", [0, 3])
+def test_an_error_in_the_thread_of_tensorboard_is_one_warning(intact, tmp_path, monkeypatch):
+    """The thread's own traceback would go to stderr; pytest makes an error of it."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    write, written = RecordWriter.write, []
+
+    def fails(writer, data):
+        written.append(data)
+        return write(writer, data) if len(written) <= intact else raised(FULL)
+
+    monkeypatch.setattr(RecordWriter, "write", fails)
+    with pytest.warns(CurveWarning, match="TensorBoard's events cannot be written") as warned:
+        assert main(tiny(tmp_path / "run")) == 0
+    assert len(warned) == 1
+
+
 @pytest.mark.parametrize("agent", TINY)
 def test_a_full_disk_under_the_checkpoints_is_a_warning_and_at_the_end_an_error(agent, tmp_path, monkeypatch, capsys):
     run, write = tmp_path / "run", Path.write_bytes

@@ -178,6 +178,8 @@ def test_an_exported_agent_can_run_no_code(name, agent, tmp_path, capsys):
         (f"n_envs={10**30}", "n_envs must be a whole number from 1 to 65536"),
         ("n_steps=1e8", "n_steps * n_envs must be at most 67,108,864; got 100,000,000 * 4"),
         ("threads=99999999999", "threads must be a whole number from 1 to 4096"),
+        (f"dim={2**62}", "dim must be a whole number from 1 to 2**24 or None"),
+        (f"bonus.hidden={2**62}", "hidden must be a whole number from 1 to 2**24"),
     ],
 )
 @pytest.mark.parametrize("agent", ["impala", "ppo"])

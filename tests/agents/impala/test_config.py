@@ -21,7 +21,7 @@ from e3b_gym.config import BonusConfig
         ({"steps": 1e6}, "steps must be a whole number of at least 1; got 1000000.0"),
         ({"n_envs": 0}, "n_envs must be a whole number"),
         ({"learning_rate_final": -1.0}, "learning_rate_final must be a number, 0 or more or None; got -1.0"),
-        ({"lstm": 0}, "lstm must be a whole number of at least 1 or None"),
+        ({"lstm": 0}, r"lstm must be a whole number from 1 to 2\*\*24 or None"),
         ({"net": "huge"}, "unknown net 'huge'; choose from fast, moves, paper"),
         ({"engine": "inlin"}, "unknown engine 'inlin'; did you mean inline"),
         ({"value_heads": 3}, "value_heads must be 1 or 2"),
