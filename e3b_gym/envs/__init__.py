@@ -31,7 +31,7 @@ from e3b_gym.envs.registry import (
     suite_of,
     unknown,
 )
-from e3b_gym.options import Count, WholeNumber, closest
+from e3b_gym.options import Count, WholeNumber, check, closest
 
 __all__ = [
     "NoisyObservation",
@@ -122,8 +122,7 @@ def make_vec(
     """
     if kind not in ("inline", "process"):
         raise ValueError(f"kind must be 'inline' or 'process', got {kind!r}")
-    if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    num_envs = check("num_envs", num_envs, Count)
     if start_method is not None and kind == "inline":
         raise ValueError(f"start_method={start_method!r} has no effect: kind='inline' starts no processes; remove it")
     options |= _limit(id, max_steps)
@@ -221,10 +220,9 @@ def _make_inline(id: str, num_envs: int, clock: Clock, noise: int, options: dict
 
 
 def _limit(id: str, max_steps: int | None) -> dict[str, int]:
+    max_steps = check("max_steps", max_steps, Count | None)
     if max_steps is None:
         return {}
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, or None for the limit of the id; got {max_steps}")
     suite = suite_of(id)
     return {suite.limit_option if suite is not None and suite.serves(id) else "max_episode_steps": max_steps}
 

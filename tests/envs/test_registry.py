@@ -194,8 +194,10 @@ def test_processes_can_be_spawned() -> None:
     ("options", "message"),
     [
         ({"kind": "thread"}, "kind must be"),
-        ({"num_envs": 0}, "num_envs"),
-        ({"max_steps": 0}, "max_steps must be"),
+        ({"num_envs": 0}, "num_envs must be a whole number of at least 1; got 0"),
+        ({"num_envs": "2"}, "num_envs must be a whole number of at least 1; got '2'"),
+        ({"max_steps": 0}, "max_steps must be a whole number of at least 1 or None; got 0"),
+        ({"max_steps": "9"}, "max_steps must be a whole number of at least 1 or None; got '9'"),
         ({"start_method": "fork"}, "start_method='fork' has no effect: kind='inline' starts no processes"),
     ],
 )

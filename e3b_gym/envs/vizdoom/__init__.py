@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from e3b_gym.envs.registry import Task
 from e3b_gym.envs.vizdoom import engine as doom_engine
 from e3b_gym.envs.vizdoom.wad import SPARSE, VERY_SPARSE, Spawn, with_fixed_spawn
+from e3b_gym.options import Count, check
 
 SPAWNS: dict[str, Spawn | None] = {
     "VizdoomMyWayHomeDense-v0": None,
@@ -74,8 +75,7 @@ class MyWayHome(gymnasium.Env[NDArray[np.uint8], np.int64]):
             raise ValueError(f"buttons must be 5 (the paper) or 3 (ICM), got {buttons!r}")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        max_steps = check("max_steps", max_steps, Count)
         self.render_mode = render_mode
         self.action_names = FIVE_BUTTONS if buttons == 5 else THREE_BUTTONS
         self.action_space = spaces.Discrete(len(self.action_names))
