@@ -58,7 +58,8 @@ def files_run(action: Callable[[], Any]) -> set[str]:
     finally:
         sys.setprofile(None)
     ours = {Path(name).relative_to(ROOT).as_posix() for name in seen if name.startswith(f"{ROOT}/")}
-    return {name for name in ours if not name.startswith(("tests/", "e3b_gym/envs/", ".venv/"))}
+    packages = ("e3b_gym/", "agents/", "experiments/")
+    return {name for name in ours if name.startswith(packages) and not name.startswith("e3b_gym/envs/")}
 
 
 @pytest.mark.parametrize("page", PAGES)

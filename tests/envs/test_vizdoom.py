@@ -167,7 +167,11 @@ def test_another_map_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"buttons": 4}, "buttons must be 5"), ({"max_steps": "9"}, "max_steps"), ({"render_mode": "human"}, "render_mode")],
+    [
+        ({"buttons": 4}, "buttons must be 5"),
+        ({"max_steps": "9"}, "max_steps"),
+        ({"render_mode": "human"}, "render_mode"),
+    ],
 )
 def test_wrong_options_are_named(options, message) -> None:
     with pytest.raises(ValueError, match=message):
