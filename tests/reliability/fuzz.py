@@ -52,6 +52,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": export,
     "agents": trained_agents,
 }
+READERS = {"train": 3, "evaluate": 3, "watch": 3, "export": 3, "doctor": 1}
+"""Commands that read a damaged run, and their weights; `doctor` draws a picture, which takes ten times as long."""
 MEMORY = 6 << 30
 """Bytes of address space on top of those in use; so that absurd sizes fail at once."""
 
@@ -144,7 +146,7 @@ class Fuzz:
         {"config": damaged_config, "curve": damaged_curve, "checkpoint": damaged_checkpoint}[kind](
             draw, run, self.payload
         )
-        command = "train" if kind == "curve" else draw.choice(["train", "evaluate", "watch", "doctor", "export"])
+        command = "train" if kind == "curve" else draw.choices(list(READERS), list(READERS.values()))[0]
         more = ["RESUME=1", "STEPS=96"] if command == "train" else ["EPISODES=1"]
         more += [f"OUT={place / 'out'}"] if command == "export" else []
         return Case(number, kind, command, [f"RUN={run}", *more])
