@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.checkpoint import load_checkpoint
+from agents.checkpoint import load_checkpoint, loading
 from agents.exported import TRAINED, write_exported
 from agents.registry import AGENTS, find_agent
 from e3b_gym.command import answer
@@ -62,11 +62,11 @@ def export(source: RunFolder, out: Path, which: str = "latest") -> RunFolder:
         raise ValueError(f"{out} exists already; remove it, or choose another OUT=")
     kind = kind_of(settings)
     checkpoint = load_checkpoint(source.checkpoints, kind, which)
+    tables = find_agent(settings.agent).initial_tables(settings.config)
     out.mkdir(parents=True)
     try:
-        write_exported(
-            out, kind, checkpoint.state, checkpoint.frames, find_agent(settings.agent).initial_tables(settings.config)
-        )
+        with loading(checkpoint):
+            write_exported(out, kind, checkpoint.state, checkpoint.frames, tables)
         shutil.copyfile(source.config_file, out / "config.yaml")
     except BaseException:
         shutil.rmtree(out)

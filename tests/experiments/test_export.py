@@ -17,6 +17,7 @@ from agents.networks import env_options_for
 from agents.registry import AGENTS
 from e3b_gym.envs import make_vec
 from e3b_gym.envs.registry import suite_of
+from e3b_gym.tensor_files import load_tensors, save_tensors
 from experiments import trained as trained_module
 from experiments.evaluate import main as evaluate
 from experiments.export import forget_folders, kind_of, main
@@ -149,6 +150,28 @@ def test_damage_is_one_line(name, out, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "is damaged, or was not written by `make export`" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("part", ["policy", "bonus", "weight"])
+def test_a_checkpoint_with_odd_parts_is_not_exported(part, trained, tmp_path, capsys):
+    run, new = tmp_path / "run", tmp_path / "new"
+    shutil.copytree(trained, run)
+    kind = kind_of(RunFolder(run).load()[0])
+    for file in (run / "checkpoints").glob("*.pt"):
+        content = load_tensors(file)
+        policy, explorer = (exported._at(content["state"], place) for place in exported._PLACES[kind])
+        if part == "policy":
+            policy.clear()
+        elif part == "bonus":
+            del explorer["bonus"]
+        else:
+            policy[next(iter(policy))] = True
+        save_tensors(file, content)
+    assert main([f"RUN={run}", f"OUT={new}", "EPISODES=1"]) == 2
+    error = capsys.readouterr().err
+    assert "does not fit the run's config.yaml" in error
+    assert error.count("\n") == 1
+    assert not new.exists()
 
 
 def test_files_that_would_run_code_are_refused(out, tmp_path):
