@@ -76,7 +76,6 @@ class Found:
     outcomes: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, object]] = field(default_factory=list)
-    lines: Counter[str] = field(default_factory=Counter)
 
 
 class Fuzz:
@@ -167,8 +166,8 @@ class Fuzz:
                 problem = f"changed {', '.join(changed)}"
             elif len(errors) != 1 or not errors[0].startswith("error: ") or len(errors[0]) < 20:
                 problem = f"{len(errors)} lines in place of one"
-            else:
-                found.lines[errors[0].split(self.folder.name)[0][:60]] += 1
+        elif outcome == "works (diverged)" and not all(part in said for part in ("diverged at frame", "RESUME=1")):
+            problem = "code 1 without the command to resume"
         if self.payload.exists():
             problem = "the payload ran"
             self.payload.rmdir()
