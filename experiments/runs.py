@@ -29,7 +29,7 @@ from agents.exported import is_exported
 from agents.registry import AGENTS
 from agents.run_config import RunConfig
 from e3b_gym.config import BonusConfig, option_types
-from e3b_gym.files import atomic_write
+from e3b_gym.files import UNFINISHED, atomic_write
 from e3b_gym.options import field_types, parse
 from experiments.provenance import provenance
 from experiments.run_files import check_parts, read_config
@@ -98,7 +98,9 @@ class RunFolder:
             raise RunExistsError(
                 f"{path} holds a run already; choose another RUN=, or resume it: {folder.command('train', 'RESUME=1')}"
             )
-        if folder.path.exists() and any(not entry.name.startswith(".") for entry in folder.path.iterdir()):
+        leftover = folder.config_file.name + UNFINISHED  # of a start that was killed, or whose disk failed
+        there = [entry.name for entry in folder.path.iterdir()] if folder.path.exists() else []
+        if any(not name.startswith(".") and name != leftover for name in there):
             raise RunExistsError(f"{path} is not empty; choose another RUN=, a run has a folder for itself")
         return folder
 

@@ -51,6 +51,18 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over(tmp_path,
     assert [int(row["frames"]) for row in rows(run)] == [FRAMES, 2 * FRAMES]
 
 
+def test_a_run_that_ended_while_its_config_was_written_starts_over(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with monkeypatch.context() as disk:
+        disk.setattr("pathlib.Path.replace", lambda *given: raised(FULL))
+        disk.setattr("pathlib.Path.unlink", lambda *given, **more: raised(FULL))
+        assert main(tiny(run)) == 2
+    assert sorted(file.name for file in run.iterdir()) == [".lock", "config.yaml.part"]
+    assert main(tiny(run)) == 0
+    assert [int(row["frames"]) for row in rows(run)] == [FRAMES, 2 * FRAMES]
+    assert not (run / "config.yaml.part").exists()
+
+
 @pytest.mark.parametrize(
     "tail",
     [b"\0" * 64, b"abc,def\r\n", b"12.5\r\n", b"3", b"3\r\n", b"1," * 99 + b"\r\n", b"\xff\xfe\x80\r\n", b"96,1.0"],
