@@ -250,7 +250,7 @@ class Payload:
     ("command", "options"),
     [
         (evaluate, "CHECKPOINT, EPISODES, GREEDY, RUN, SEED"),
-        (watch, "CHECKPOINT, ENV, EPISODES, FPS, GREEDY, RECORD, RUN, SEED"),
+        (watch, "CHECKPOINT, ENV, EPISODES, FPS, GREEDY, RECORD, RUN, SEED, STEPS"),
         (doctor, "CHECKPOINT, EPISODES, RUN, SEED"),
         (reproduce, "CLUSTER, CORES, DRY, FIGURE, METHODS, RAY_ADDRESS, RUNS, SCALE, SEEDS, TASKS"),
         (report, "FIGURE, KEEP, OUT, RUNS, SCALE"),

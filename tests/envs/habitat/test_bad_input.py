@@ -38,7 +38,7 @@ def episode(**changes) -> dict:
     [
         ({"size": 0}, "size must be a whole number of at least 1, got 0; the paper has 256 pixels"),
         ({"size": "big"}, "size must be a whole number of at least 1, got 'big'"),
-        ({"max_steps": 1.5}, "max_steps must be a whole number of at least 1, got 1.5"),
+        ({"max_steps": 1.5}, "max_steps must be a whole number of at least 1 or None; got 1.5"),
         ({"split": "validation"}, "unknown split 'validation'; choose from train, val, test"),
         ({"coverage_ratio": "half"}, "unknown coverage_ratio 'half'; choose from navigable, authors"),
         ({"render_mode": "human"}, "unknown render_mode 'human'"),
