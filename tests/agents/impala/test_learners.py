@@ -257,6 +257,15 @@ def test_a_learner_without_a_heartbeat_stops_the_others(monkeypatch):
     assert not psutil.Process().children()
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler of SIGINT: a shell's background jobs inherit an ignored one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_reaches_a_learner_that_waits_for_another():
     with stopped_peer() as updates:
         began = time.monotonic()
