@@ -144,20 +144,21 @@ time_limits = Study(
     claims=(Claim("the two are equally good", "same", (E3B.name,), (BOOTSTRAPPED.name,)),),
 )
 
+README = Task("Rooms-K5-v0", {"clock": True}, "Rooms-K5-clock")
 DOOR_KEY, KEY_CORRIDOR = Task("MiniGrid-DoorKey-8x8-v0"), Task("MiniGrid-KeyCorridorS3R2-v0")
 SPARSE = tuple(
     Task(f"experiments.sparse:{name}-v0", {}, name)
     for name in ("SparseMountainCar", "SparseMountainCarContinuous", "SparseAcrobot", "AtariFreeway")
 )
 SPARSE_FRAMES = {str(task): 500_000 for task in SPARSE}
-SPARSE_FRAMES |= {str(DOOR_KEY): 1_000_000, str(KEY_CORRIDOR): 1_500_000, "AtariFreeway": 1_000_000}
+SPARSE_FRAMES |= {str(README): 700_000, str(DOOR_KEY): 500_000, str(KEY_CORRIDOR): 1_000_000, "AtariFreeway": 200_000}
 
 wrapper = Study(
     "wrapper",
     "Common sparse tasks: PPO with E3B, with RND and without a bonus",
     OURS,
     "Does the wrapper help, with its default settings, in tasks that were not chosen for it?",
-    (DOOR_KEY, SPARSE[0], KEY_CORRIDOR, *SPARSE[1:]),
+    (README, DOOR_KEY, SPARSE[0], KEY_CORRIDOR, *SPARSE[1:]),
     (E3B, NO_BONUS, Method("RND", "rnd")),
     {
         "home": Scale("home", 3, SPARSE_FRAMES),
@@ -168,7 +169,8 @@ wrapper = Study(
         Claim("E3B is above no bonus", "above", ("e3b",), ("none",)),
         Claim("E3B is above RND", "above", ("e3b",), ("rnd",)),
     ),
-    note="PPO and all bonuses have the presets of `make train` as they are: nothing was tuned for these tasks.",
+    note="The first task is the README's. PPO and all bonuses have the presets of `make train` as they are: nothing was "
+    "tuned for the other six. All budgets were set before the first run; that of Freeway by its speed.",
 )
 
 STUDIES = {
