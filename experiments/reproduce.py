@@ -4,7 +4,7 @@
 
 FIGURE=   a figure (below), several with commas, or all    SCALE=  paper, home (a small machine), smoke (minutes)
 CORES=    runs at a time; all cores by default              RUNS=   folder of the runs; runs/reproduce by default
-DRY=1     print one command per line instead of running     SEEDS=  number of seeds, where it is not the scale's
+DRY=1     or --dry: print one command per line, run none    SEEDS=  number of seeds, where it is not the scale's
 TASKS=    only these tasks, with commas                     METHODS=  only these methods, with commas: METHODS=e3b,none
 CLUSTER=  ray: each run is a task of the Ray cluster at RAY_ADDRESS= (host:port or auto; none: a Ray on this machine)
 
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    given = ["DRY=1" if argument == "--dry" else argument for argument in given]
     options, studies, scale = read_choice("reproduce", given, OPTIONS)
     cores = parse("CORES", options["CORES"], Count) if "CORES" in options else None
     runs, root = chosen_runs(studies, scale, options), folder(options, "RUNS", RUNS)

@@ -191,7 +191,7 @@ def test_mistakes_are_answered_in_one_line(options, reason, tmp_path, capsys):
 
 def test_tasks_and_methods_choose_runs_of_a_study(tmp_path, capsys):
     chosen = ["TASKS=MiniHack-Labyrinth-Big-v0, MiniHack-WoD-Hard-Restricted-v0", "METHODS=none"]
-    assert main(["FIGURE=minihack", "DRY=1", f"RUNS={tmp_path}", *chosen]) == 0
+    assert main(["FIGURE=minihack", "--dry", f"RUNS={tmp_path}", *chosen]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 * 2  # tasks, seeds
     assert all("METHOD=none" in line for line in lines)
