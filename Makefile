@@ -116,8 +116,9 @@ fuzz: $(STAMP)  ## N malformed command lines and damaged runs [2000]; figures in
 	$(BIN)/python -m tests.reliability.fuzz CASES=$(N) OUT=results/reliability
 
 MINUTES ?= 120
-campaign: $(STAMP)  ## kill -9, lost actors, failing disks, a soak of MINUTES [120]; hours
+campaign: $(STAMP)  ## kill -9, lost actors, failing disks, a soak of MINUTES [120], a million resets; hours
 	$(BIN)/python -m tests.reliability.campaign MINUTES=$(MINUTES) OUT=results/reliability
+	$(BIN)/python -m benchmarks.resets ROUNDS=0 DRIFT=1000000 JSON=results/reliability/resets.json
 
 coverage: $(RAY)  ## the tests, with the lines that they do not reach
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered

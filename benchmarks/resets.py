@@ -34,6 +34,8 @@ RESETS_PER_ROUND, FRAMES_PER_ROUND = 50, 300
 BLOCKS = 50
 PROMISED = 1.6
 """How many times as fast as at commit a9d8162 a reset has to be."""
+FLAT, GROWTH_MB = 1.2, 5.0
+"""How many times as long a reset may take at the end of `DRIFT=` resets, and by how much the memory may grow."""
 
 
 class Checkout:
@@ -210,6 +212,23 @@ def drift_summary(rows: list[dict[str, float]]) -> dict[str, float]:
     return summary | {"slower_by": round_to(summary["reset_ms_last"] / summary["reset_ms_first"])}
 
 
+def drift_problems(summary: dict[str, float], games: int) -> list[str]:
+    """What is not flat over the resets, one line each."""
+
+    def grown(name: str) -> float:
+        return summary[f"{name}_last"] - summary[f"{name}_first"]
+
+    problems = []
+    if summary["slower_by"] > FLAT:
+        problems.append(f"a reset takes {summary['slower_by']:.2f} times as long at the end")
+    if grown("resident_mb") > GROWTH_MB:
+        problems.append(f"resident memory grew by {grown('resident_mb'):.1f} MB")
+    if grown("descriptors") > games:
+        problems.append(f"{grown('descriptors'):g} more files are open")
+    problems += [f"{grown(name):g} more {name}" for name in ("processes", "threads") if grown(name) > 0]
+    return problems
+
+
 def origin(path: Path) -> dict[str, Any]:
     """The commit of a checkout and whether files differ from it."""
 
@@ -237,13 +256,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(options: SimpleNamespace) -> int:
-    """Prints what was measured; returns 1 where a reset is not PROMISED times as fast as in the other checkout."""
+    """Prints what was measured; returns 1 where a reset is not PROMISED times as fast as in the other checkout, or
+    where something grows over many resets."""
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count()}
     failed = False
     if options.rounds:
         failed = _report_cost(options, machine)
     if options.drift:
-        _report_drift(options, machine)
+        failed |= _report_drift(options, machine)
     return int(failed)
 
 
@@ -269,7 +289,7 @@ def _report_cost(options: SimpleNamespace, machine: dict[str, Any]) -> bool:
     return failed
 
 
-def _report_drift(options: SimpleNamespace, machine: dict[str, Any]) -> None:
+def _report_drift(options: SimpleNamespace, machine: dict[str, Any]) -> bool:
     rows: list[dict[str, float]] = []
     result = {"task": options.task, "games": options.games, "machine": machine} | origin(HERE)
     for row in drift(options.task, options.drift, options.games):
@@ -277,7 +297,15 @@ def _report_drift(options: SimpleNamespace, machine: dict[str, Any]) -> None:
         print("  ".join(f"{name} {value:g}" for name, value in row.items()), flush=True)
         if len(rows) > 2:
             _store(options.json, "drift", result | {"summary": drift_summary(rows), "rows": rows})
-    print(json.dumps(drift_summary(rows), indent=1))
+    summary = drift_summary(rows)
+    print(json.dumps(summary, indent=1))
+    problems = drift_problems(summary, options.games)
+    print(
+        f"FAIL  {'; '.join(problems)}"
+        if problems
+        else f"PASS  time, memory, files and processes flat over {rows[-1]['resets']:,} resets"
+    )
+    return bool(problems)
 
 
 def _store(path: Path | None, name: str, result: dict[str, Any]) -> None:
