@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from e3b_gym.diagnosis import measures
-from e3b_gym.diagnosis.episodes import Episode, Setup
+from e3b_gym.diagnosis.episodes import TIME_LIMIT, Episode, Setup
 
 SOLVED = 0.8
 """Share of successes from which the task counts as solved."""
@@ -213,11 +213,13 @@ def _size(episodes: Sequence[Episode], setup: Setup, found: measures.Phases) -> 
     size = float(np.mean([episode.intrinsic.sum() for episode in episodes])) / goal
     bounds = HEALTHY["bonus_to_goal"]
     middle = float(np.sqrt((bounds[0] or 0) * (bounds[1] or 0)))
+    stays = size > 1 and all(episode.ending == TIME_LIMIT for episode in episodes)
     aim = f" to about {setup.beta * middle / size:.2g}" if size > 0 else ""
     yield judged(
         "bonus_to_goal",
         "bonus of an episode / goal",
         size,
+        detail="the agent may stay for the bonus: try a smaller beta" if stays else "",
         low=("the bonus is too small to be learned from", _beta(setup, "raise") + aim),
         high=("the bonus is so large that the goal does not matter", _beta(setup, "lower") + aim),
     )

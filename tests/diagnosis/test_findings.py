@@ -63,6 +63,14 @@ def test_a_bonus_of_the_wrong_size_names_beta(factor, change):
     assert change in diagnosis["bonus_to_goal"].change
 
 
+@pytest.mark.parametrize(
+    ("worth", "ending", "said"), [(0.5, "time limit", False), (2.5, "time limit", True), (2.5, "success", False)]
+)
+def test_an_agent_that_may_stay_for_the_bonus_is_noticed(worth, ending, said):
+    played = replace(healthy(), ending=ending, intrinsic=worth * falling() / falling().sum())
+    assert ("stay for the bonus" in Diagnosis.of([played], SETUP)["bonus_to_goal"].detail) is said
+
+
 def test_an_action_that_is_hardly_tried_is_named():
     p = np.tile([0.4, 0.3, 0.2995, 0.0005], (40, 1))
     diagnosis = Diagnosis.of([healthy(probabilities=p)], replace(SETUP, action_names=("n", "e", "s", "fire")))
