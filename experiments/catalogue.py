@@ -169,8 +169,8 @@ wrapper = Study(
         Claim("E3B is above no bonus", "above", ("e3b",), ("none",)),
         Claim("E3B is above RND", "above", ("e3b",), ("rnd",)),
     ),
-    note="The first task is the README's. PPO and all bonuses have the presets of `make train` as they are: nothing was "
-    "tuned for the other six. All budgets were set before the first run; that of Freeway by its speed.",
+    note="The first task is the README's. PPO and all bonuses have the presets of `make train` as they are: nothing "
+    "was tuned for the other six. All budgets were set before the first run; that of Freeway by its speed.",
 )
 
 beta = Study(
@@ -186,10 +186,8 @@ beta = Study(
     note="Made after the study `wrapper`, where E3B with its defaults learned KeyCorridor on no seed.",
 )
 
-STUDIES = {
-    study.name: study
-    for study in (*paper.FIGURES, rooms, rooms_nonepisodic, minigrid, minihack, layouts, time_limits, wrapper, beta, demo)
-}
+OWN = (rooms, rooms_nonepisodic, minigrid, minihack, layouts, time_limits, wrapper, beta, demo)
+STUDIES = {study.name: study for study in (*paper.FIGURES, *OWN)}
 
 
 def read_choice(command: str, given: Sequence[str], known: Sequence[str]) -> tuple[dict[str, str], list[Study], str]:
