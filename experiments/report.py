@@ -184,14 +184,15 @@ def score_rows(study: Study, results: Sequence[Result]) -> plots.Rows:
 
 
 def curve_rows(study: Study, results: Sequence[Result]) -> plots.Rows:
-    """task, method, seeds, frames, mean, low, high, at POINTS places up to the shortest run."""
+    """task, method, seeds, frames, mean, low, high, at POINTS places where all seeds have values."""
     rows: plots.Rows = []
     for task in study.tasks:
         for method in study.methods:
             of_cell = [r for r in results if (r.run.task, r.run.method) == (task, method) and len(r.curve["frames"])]
             if not of_cell:
                 continue
-            frames = np.linspace(0, min(r.curve["frames"][-1] for r in of_cell), POINTS)
+            last = min(r.curve["frames"][-1] for r in of_cell)
+            frames = np.linspace(min(max(r.curve["frames"][0] for r in of_cell), last), last, POINTS)
             success = np.array(
                 [np.interp(frames, r.curve["frames"], np.nan_to_num(r.curve["success"])) for r in of_cell]
             )

@@ -101,7 +101,7 @@ def profiles(scores: Scores, thresholds: NDArray[Any]) -> dict[str, list[Estimat
 
 
 def efficiency(results: Sequence[Result], scores: Scores, tasks: Sequence[str], points: int = 30) -> dict[str, Any]:
-    """IQM of the success of the training episodes by the share of each task's frames.
+    """IQM of the success of the training episodes by the share of each task's frames; 0 before a run's first value.
 
     Returns:
         {"share": [points], "curves": method -> list of estimates}, for the methods of `scores`.
@@ -112,7 +112,7 @@ def efficiency(results: Sequence[Result], scores: Scores, tasks: Sequence[str], 
     found: dict[str, dict[str, list[Any]]] = {}
     for result in results:
         if len(curve := result.curve["frames"]):
-            success = np.interp(share * curve[-1], curve, np.nan_to_num(result.curve["success"]))
+            success = np.interp(share * curve[-1], curve, np.nan_to_num(result.curve["success"]), left=0.0)
             found.setdefault(result.run.method.name, {}).setdefault(str(result.run.task), []).append(success)
     curves = {}
     for method in scores:

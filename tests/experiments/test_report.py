@@ -203,6 +203,8 @@ def test_a_curve_starts_with_its_first_full_window_of_episodes(tmp_path):
     (folder / "progress.csv").write_text("\n".join(["frames,seconds,episodes,success", *rows]) + "\n")
     assert Result(run, folder).curve["success"].tolist() == [0.2, 0.3]
     assert Result(run, folder).steps_to(0.8) is None
+    drawn = report.curve_rows(STUDIES["demo"], [Result(run, folder)])
+    assert (drawn[0]["frames"], drawn[0]["mean"], drawn[-1]["mean"]) == (300, 0.2, 0.3)  # nothing is known of 0 to 300
     (folder / "progress.csv").write_text("\n".join(["frames,seconds,episodes,success", *rows[:2]]) + "\n")
     assert Result(run, folder).curve["success"].tolist() == [0.9, 0.1]  # all there is
 
