@@ -34,7 +34,7 @@ RESETS_PER_ROUND, FRAMES_PER_ROUND = 50, 300
 BLOCKS = 50
 PROMISED = 1.6
 """How many times as fast as at commit a9d8162 a reset has to be."""
-FLAT, GROWTH_MB = 1.2, 5.0
+FLAT, GROWTH_MB = 1.2, 2.0
 """How many times as long a reset may take at the end of `DRIFT=` resets, and by how much the memory may grow."""
 
 

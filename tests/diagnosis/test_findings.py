@@ -69,6 +69,8 @@ def test_a_bonus_of_the_wrong_size_names_beta(factor, change):
 def test_an_agent_that_may_stay_for_the_bonus_is_noticed(worth, ending, said):
     played = replace(healthy(), ending=ending, intrinsic=worth * falling() / falling().sum())
     assert ("stay for the bonus" in Diagnosis.of([played], SETUP)["bonus_to_goal"].detail) is said
+    others = [played, replace(played, ending="failure")]  # one that ends early is enough against it
+    assert "stay for the bonus" not in Diagnosis.of(others, SETUP)["bonus_to_goal"].detail
 
 
 def test_an_action_that_is_hardly_tried_is_named():

@@ -186,6 +186,15 @@ def test_a_task_with_more_seeds_weighs_no_more():
     assert matrix({"a": [1.0, 0.0], "b": [0.5]}, ["a", "b"]).tolist() == [[1.0, 0.5]]
 
 
+def test_the_success_before_the_first_value_of_a_run_counts_as_nothing(runs):
+    results = read_results(STUDY, "home", runs)
+    scores, tasks = complete(results, [str(task) for task in STUDY.tasks], ["e3b", "none"])
+    with few_draws():
+        curve = statistics.efficiency(results, scores, tasks, points=9)["curves"]["e3b"]
+    assert curve[0].value == curve[1].value == 0  # the first of four values is at a quarter of the frames
+    assert curve[2].value > 0
+
+
 def test_a_run_that_was_continued_counts_up_to_its_budget(tmp_path):
     study = STUDIES["demo"]
     run = study.runs("home")[0]
